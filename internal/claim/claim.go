@@ -1,0 +1,147 @@
+// Package claim holds one claim of one event on one worker process: its fencing
+// token, what it has to store with its outcome, and the SQL that proves in the
+// database that it is still the event's claim.
+package claim
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/oxbow-jobs/oxbow/internal/outcome"
+)
+
+// Token identifies a claim. The attempt number alone does not: snoozes and
+// interruptions give it back.
+type Token struct {
+	JobID       int64
+	Instance    string
+	AttemptedAt time.Time
+	Attempt     int
+}
+
+// Version is the documented claim_version: the claim's time in microseconds.
+func (t Token) Version() int64 { return t.AttemptedAt.UnixMicro() }
+
+// Claim is a token with the state that its process keeps for it.
+type Claim struct {
+	Token
+
+	// Fresh says that no earlier claim of this event can have left receipts or
+	// effects, so they need not be looked up.
+	Fresh bool
+
+	// Lost returns an error that wraps outcome.ErrLeaseLost once the process
+	// can no longer prove its lease. It asks no database.
+	Lost func() error
+
+	mu        sync.Mutex
+	receipts  []Receipt
+	decision  *Decision
+	completed bool
+}
+
+// Receipt is a handler's result that travels with the outcome.
+type Receipt struct {
+	TenantID, Scope, MessageID, Handler string
+	Succeeded                           bool
+	Error                               string // storable text; empty if it succeeded
+}
+
+// Kind is how an attempt ended.
+type Kind int
+
+// The ways in which an attempt ends.
+const (
+	Published Kind = iota + 1
+	Failed
+	DeadLetter
+	Snoozed
+	Interrupted
+)
+
+// Decision is what the attempt's pipeline decided about the event. The engine
+// stores it, fenced by the token.
+type Decision struct {
+	Kind   Kind
+	Reason outcome.Reason // for DeadLetter
+	Delay  time.Duration  // for Failed and Snoozed: until the next attempt
+	Error  string         // storable text; for Failed and DeadLetter
+	Trace  string         // storable text; a panic's stack
+	Sleep  bool           // a snooze that does not count toward the limit
+}
+
+// AddReceipt lets a receipt travel with the outcome.
+func (c *Claim) AddReceipt(r Receipt) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.receipts = append(c.receipts, r)
+}
+
+// Receipts returns what travels with the outcome.
+func (c *Claim) Receipts() []Receipt {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return append([]Receipt(nil), c.receipts...)
+}
+
+// TakeReceipts returns what would travel with the outcome and forgets it, for
+// callers that store it earlier.
+func (c *Claim) TakeReceipts() []Receipt {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	taken := c.receipts
+	c.receipts = nil
+	return taken
+}
+
+// Decide sets the outcome to be stored.
+func (c *Claim) Decide(d Decision) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.decision = &d
+}
+
+// Decision is nil until the pipeline has decided.
+func (c *Claim) Decision() *Decision {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.decision
+}
+
+// SetCompleted notes that a handler's transaction completed the event, so that
+// the outcome that River reports afterwards stores nothing more.
+func (c *Claim) SetCompleted() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.completed = true
+}
+
+// Completed reports whether a handler's transaction completed the event.
+func (c *Claim) Completed() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.completed
+}
+
+// Check returns an error that wraps outcome.ErrLeaseLost when the claim's
+// process is no longer sure of its lease.
+func (c *Claim) Check() error {
+	if c == nil || c.Lost == nil {
+		return nil
+	}
+	return c.Lost()
+}
+
+type contextKey struct{}
+
+// Into puts the claim into a context.
+func Into(ctx context.Context, c *Claim) context.Context {
+	return context.WithValue(ctx, contextKey{}, c)
+}
+
+// From returns the context's claim, or nil.
+func From(ctx context.Context) *Claim {
+	c, _ := ctx.Value(contextKey{}).(*Claim)
+	return c
+}
