@@ -1,0 +1,130 @@
+package outbox
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"reflect"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/google/jsonschema-go/jsonschema"
+
+	"github.com/oxbow-jobs/oxbow/internal/strictjson"
+)
+
+// resolve prepares the type's schema, once, for insert and for reading.
+func (t *Type) resolve(goType reflect.Type, given *jsonschema.Schema) error {
+	read := given
+	t.Schema = given
+	if given == nil {
+		inferred, err := inferSchema(goType)
+		if err != nil {
+			return fmt.Errorf("infer a schema: %w", err)
+		}
+		t.Schema, read = inferred, inferred.CloneSchemas()
+		open(read)
+	}
+	var err error
+	if t.onInsert, err = t.Schema.CloneSchemas().Resolve(nil); err != nil {
+		return fmt.Errorf("resolve the schema: %w", err)
+	}
+	if t.onRead, err = read.CloneSchemas().Resolve(nil); err != nil {
+		return fmt.Errorf("resolve the schema: %w", err)
+	}
+	return nil
+}
+
+// open lets unknown members pass in an inferred schema.
+func open(s *jsonschema.Schema) {
+	if s == nil {
+		return
+	}
+	if s.AdditionalProperties != nil && s.AdditionalProperties.Not != nil {
+		s.AdditionalProperties = nil
+	}
+	open(s.AdditionalProperties)
+	open(s.Items)
+	for _, property := range s.Properties {
+		open(property)
+	}
+}
+
+// validate holds a decoded payload against a schema. It changes the value.
+func validate(schema *jsonschema.Resolved, value any) error {
+	if err := schema.Validate(numbersForSchema(value)); err != nil {
+		path, reason := schemaPlace(err)
+		return &ValidationError{Path: payloadPath + path, Reason: "does not fit the schema: " + reason}
+	}
+	return nil
+}
+
+// numbersForSchema replaces json.Number, which the schema library takes for a
+// string, in place. Integers stay exact; the values serve validation only.
+func numbersForSchema(value any) any {
+	switch v := value.(type) {
+	case json.Number:
+		return schemaNumber(string(v))
+	case []any:
+		for i := range v {
+			v[i] = numbersForSchema(v[i])
+		}
+	case map[string]any:
+		for name := range v {
+			v[name] = numbersForSchema(v[name])
+		}
+	}
+	return value
+}
+
+func schemaNumber(literal string) any {
+	if n, err := strconv.ParseInt(literal, 10, 64); err == nil {
+		return n
+	}
+	if n, err := strconv.ParseUint(literal, 10, 64); err == nil {
+		return n
+	}
+	n, err := strconv.ParseFloat(literal, 64)
+	if err != nil && math.IsInf(n, 0) {
+		return math.Copysign(math.MaxFloat64, n)
+	}
+	return n
+}
+
+var schemaSteps = regexp.MustCompile(`validating (\S*): `)
+
+// schemaPlace finds in the library's error which member it is about. The error
+// names places in the schema, so the indexes of arrays are not known.
+func schemaPlace(err error) (path, reason string) {
+	text := err.Error()
+	reason = text
+	if found := schemaSteps.FindAllStringSubmatchIndex(text, -1); len(found) > 0 {
+		last := found[len(found)-1]
+		path, reason = schemaPath(text[last[2]:last[3]]), text[last[1]:]
+	}
+	const limit = 300
+	if len(reason) > limit {
+		reason = strings.ToValidUTF8(reason[:limit], "") + "…"
+	}
+	return path, reason
+}
+
+// schemaPath turns /properties/lines/items/properties/price into .lines[].price.
+func schemaPath(pointer string) string {
+	var b strings.Builder
+	steps := strings.Split(strings.Trim(pointer, "/"), "/")
+	for i := 0; i < len(steps); i++ {
+		switch steps[i] {
+		case "properties":
+			if i++; i < len(steps) {
+				b.WriteString(strictjson.Member(strings.NewReplacer("~1", "/", "~0", "~").Replace(steps[i])))
+			}
+		case "items":
+			b.WriteString("[]")
+		case "additionalProperties":
+			b.WriteString(".*")
+		}
+	}
+	return b.String()
+}
