@@ -1,0 +1,212 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/oxbow-jobs/oxbow/dbtx"
+	"github.com/oxbow-jobs/oxbow/migrations"
+)
+
+func newAdminMigrate(p *Program) *cobra.Command {
+	return group("migrate", "Bring the database up, or take it back",
+		newMigrateUp(p), newMigrateDown(p), newMigrateStatus(p), newMigratePrint(p))
+}
+
+// migrateResult is the document of admin migrate up and down.
+type migrateResult struct {
+	Versions       []migrations.Version `json:"versions"`
+	DroppedIndexes []string             `json:"dropped_indexes"`
+	Apps           []string             `json:"apps"`
+}
+
+func newMigrateUp(p *Program) *cobra.Command {
+	var to int
+	var lean bool
+	cmd := &cobra.Command{
+		Use:   "up",
+		Short: "Apply River's and Oxbow's pending migrations, and the apps' tables",
+		Example: `  admin migrate up --database-url postgres://localhost/app --schema jobs
+  admin migrate up --lean-indexes`,
+		Args: cobra.NoArgs,
+	}
+	cmd.Flags().IntVar(&to, "to", 0, "the version of Oxbow's migrations to end at (default the newest)")
+	cmd.Flags().BoolVar(&lean, "lean-indexes", false, "drop River's two GIN indexes from a table that was there before; nothing of River's or Oxbow's reads them")
+	cmd.RunE = p.runs(func(ctx context.Context, _ []string) error {
+		opts := &migrations.Options{LeanIndexes: lean}
+		if cmd.Flags().Changed("to") {
+			opts.To = &to
+		}
+		return p.migrate(ctx, opts, func(ctx context.Context, db database) (*migrations.Result, error) {
+			result, err := db.migrateUp(ctx, opts)
+			if err != nil {
+				return nil, err
+			}
+			return result, migrateApps(ctx, db, p.apps)
+		})
+	})
+	return cmd
+}
+
+func newMigrateDown(p *Program) *cobra.Command {
+	var to int
+	cmd := &cobra.Command{
+		Use:   "down",
+		Short: "Take Oxbow's migrations back, by one version unless told otherwise",
+		Long: `Takes Oxbow's migrations back and deletes what their tables hold: receipts,
+recorded side effects, the operator log. River's tables and the apps' stay.`,
+		Example: `  admin migrate down --to 0`,
+		Args:    cobra.NoArgs,
+	}
+	cmd.Flags().IntVar(&to, "to", 0, "the version of Oxbow's migrations to end at (default one below the current)")
+	cmd.RunE = p.runs(func(ctx context.Context, _ []string) error {
+		opts := &migrations.Options{}
+		if cmd.Flags().Changed("to") {
+			opts.To = &to
+		}
+		return p.migrate(ctx, opts, func(ctx context.Context, db database) (*migrations.Result, error) {
+			return db.migrateDown(ctx, opts)
+		})
+	})
+	return cmd
+}
+
+// migrate runs up or down on the database as it is and prints what changed.
+func (p *Program) migrate(ctx context.Context, opts *migrations.Options, run func(context.Context, database) (*migrations.Result, error)) error {
+	if opts.To != nil && *opts.To < 0 {
+		return usagef("--to %d: it must not be negative", *opts.To)
+	}
+	logger, err := p.logger(slog.LevelWarn)
+	if err != nil {
+		return err
+	}
+	opts.Logger = logger
+	target, err := p.target()
+	if err != nil {
+		return err
+	}
+	db, err := p.connect(ctx, target, adminConns)
+	if err != nil {
+		return err
+	}
+	defer db.close()
+	done, err := run(ctx, db)
+	if err != nil {
+		return err
+	}
+	result := migrateResult{Versions: done.Versions, DroppedIndexes: append([]string{}, done.DroppedIndexes...), Apps: []string{}}
+	for _, app := range p.apps {
+		result.Apps = append(result.Apps, app.Name)
+	}
+	return p.result(result, func(w io.Writer) { writeMigrated(w, result, target.String()) })
+}
+
+func writeMigrated(w io.Writer, result migrateResult, target string) {
+	if len(result.Versions) == 0 {
+		_, _ = fmt.Fprintf(w, "nothing to do: %s is where it was asked to be\n", cleanText(target))
+		return
+	}
+	rows := make([][]string, 0, len(result.Versions))
+	for _, v := range result.Versions {
+		rows = append(rows, []string{v.Line, strconv.Itoa(v.Version), v.Name})
+	}
+	writeTable(w, []string{"LINE", "VERSION", "NAME"}, rows)
+	for _, index := range result.DroppedIndexes {
+		_, _ = fmt.Fprintf(w, "dropped River's index %s\n", index)
+	}
+}
+
+// migrateStatus is the document of admin migrate status.
+type migrateStatus struct {
+	UpToDate bool                    `json:"up_to_date"`
+	Lines    []migrations.LineStatus `json:"lines"`
+}
+
+func newMigrateStatus(p *Program) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "status",
+		Short:   "Show how far each line of migrations is",
+		Example: `  admin migrate status --json`,
+		Args:    cobra.NoArgs,
+	}
+	cmd.RunE = p.runs(func(ctx context.Context, _ []string) error {
+		target, err := p.target()
+		if err != nil {
+			return err
+		}
+		db, err := p.connect(ctx, target, adminConns)
+		if err != nil {
+			return err
+		}
+		defer db.close()
+		status := migrateStatus{UpToDate: true}
+		if status.Lines, err = migrations.Status(ctx, db); err != nil {
+			return err
+		}
+		rows := make([][]string, 0, len(status.Lines))
+		for _, line := range status.Lines {
+			status.UpToDate = status.UpToDate && len(line.Pending) == 0
+			rows = append(rows, []string{line.Line, strconv.Itoa(line.Current), strconv.Itoa(line.Latest), strconv.Itoa(len(line.Pending))})
+		}
+		return p.result(status, func(w io.Writer) { writeTable(w, []string{"LINE", "CURRENT", "LATEST", "PENDING"}, rows) })
+	})
+	return cmd
+}
+
+func newMigratePrint(p *Program) *cobra.Command {
+	opts := &migrations.PrintOptions{}
+	cmd := &cobra.Command{
+		Use:   "print",
+		Short: "Print the SQL of the pending migrations, for a tool of your own",
+		Example: `  admin migrate print --database-url postgres://localhost/app > pending.sql
+  admin migrate print --all --database-url postgres:// > all.sql`,
+		Args: cobra.NoArgs,
+	}
+	cmd.Flags().BoolVar(&opts.All, "all", false, "print every migration, without asking the database")
+	cmd.Flags().BoolVar(&opts.Down, "down", false, "print the way back of Oxbow's migrations instead, without asking the database")
+	cmd.RunE = p.runs(func(ctx context.Context, _ []string) error {
+		db, err := p.printed(ctx, opts)
+		if err != nil {
+			return err
+		}
+		defer db.close()
+		text, err := migrations.Print(ctx, db, opts)
+		if err != nil {
+			return err
+		}
+		return p.result(map[string]string{"sql": text}, func(w io.Writer) { _, _ = io.WriteString(w, text) })
+	})
+	return cmd
+}
+
+// printed is the database whose SQL is printed. It is asked nothing, and no file
+// is made, where the SQL does not depend on what is there.
+func (p *Program) printed(ctx context.Context, opts *migrations.PrintOptions) (database, error) {
+	target, err := p.target()
+	if err != nil {
+		return nil, err
+	}
+	if !target.Exists() {
+		opts.All = true
+	}
+	if !opts.All && !opts.Down {
+		return p.connect(ctx, target, adminConns)
+	}
+	if target.Dialect == dbtx.SQLite {
+		handle, err := target.Nowhere()
+		if err != nil {
+			return nil, err
+		}
+		return newBackend(dbtx.OpenSQLite(handle), func() { _ = handle.Close() }), nil
+	}
+	pool, err := target.Idle(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return newBackend(dbtx.OpenPostgres(pool, p.common.schema), pool.Close), nil
+}

@@ -1,0 +1,119 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+// result prints a command's outcome: the document with --json, otherwise what
+// table writes.
+func (p *Program) result(document any, table func(w io.Writer)) error {
+	if p.common.json {
+		return p.writeJSON(document)
+	}
+	table(p.stdout)
+	return nil
+}
+
+func (p *Program) writeJSON(document any) error {
+	encoder := json.NewEncoder(p.stdout)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(document); err != nil {
+		return fmt.Errorf("write the result: %w", err)
+	}
+	return nil
+}
+
+// page is the document of every list.
+type page[T any] struct {
+	Items      []T     `json:"items"`
+	NextCursor *string `json:"next_cursor"`
+}
+
+func newPage[T any](items []T, next string) page[T] {
+	if items == nil {
+		items = []T{}
+	}
+	doc := page[T]{Items: items}
+	if next != "" {
+		doc.NextCursor = &next
+	}
+	return doc
+}
+
+// maxCell is how much of a value a table shows, in characters.
+const maxCell = 60
+
+// writeTable writes aligned columns. Cells are cleaned: what users stored never
+// reaches the terminal as control characters.
+func writeTable(w io.Writer, header []string, rows [][]string) {
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	_, _ = fmt.Fprintln(tw, strings.Join(header, "\t"))
+	for _, row := range rows {
+		cells := make([]string, len(row))
+		for i, cell := range row {
+			cells[i] = shorten(cleanText(cell), maxCell)
+		}
+		_, _ = fmt.Fprintln(tw, strings.Join(cells, "\t"))
+	}
+	_ = tw.Flush()
+}
+
+// writeFacts writes name-value lines.
+func writeFacts(w io.Writer, facts ...string) {
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for i := 0; i+1 < len(facts); i += 2 {
+		_, _ = fmt.Fprintf(tw, "%s\t%s\n", facts[i], cleanText(facts[i+1]))
+	}
+	_ = tw.Flush()
+}
+
+// moreHint says how to see the rest of a list.
+func moreHint(w io.Writer, next string) {
+	if next != "" {
+		_, _ = fmt.Fprintf(w, "more: add --cursor %s\n", cleanText(next))
+	}
+}
+
+// cleanText drops what a terminal would obey: control characters, escape
+// sequences, and marks that change the direction of text. Line breaks and tabs
+// become spaces.
+func cleanText(text string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == '\n' || r == '\t' || r == '\r':
+			return ' '
+		case r == utf8.RuneError || unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r):
+			return -1
+		}
+		return r
+	}, text)
+}
+
+func shorten(text string, most int) string {
+	if utf8.RuneCountInString(text) <= most {
+		return text
+	}
+	return string([]rune(text)[:most-1]) + "…"
+}
+
+// formatTime is RFC 3339 in UTC, or a dash.
+func formatTime(t *time.Time) string {
+	if t == nil || t.IsZero() {
+		return "-"
+	}
+	return t.UTC().Format(time.RFC3339)
+}
+
+func orDash(text *string) string {
+	if text == nil || *text == "" {
+		return "-"
+	}
+	return *text
+}

@@ -1,0 +1,98 @@
+package cli
+
+import (
+	"context"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/oxbow-jobs/oxbow/jobs"
+)
+
+// Program is one binary: its commands and the apps that were compiled into it.
+// Make one with Worker or Admin; more commands can be added to Command before
+// it runs. A Program runs once.
+type Program struct {
+	// Command is the root of the commands.
+	Command *cobra.Command
+
+	apps     []jobs.App
+	common   commonFlags
+	operator string
+	getenv   func(string) string
+	stdout   io.Writer
+	stderr   io.Writer
+	began    bool // a command's own code was reached: errors are no longer about usage
+}
+
+// commonFlags are the flags that every command takes.
+type commonFlags struct {
+	databaseURL string
+	schema      string
+	logLevel    string
+	logFormat   string
+	json        bool
+}
+
+func newProgram(root *cobra.Command, apps []jobs.App) *Program {
+	p := &Program{Command: root, apps: apps, getenv: os.Getenv, stdout: os.Stdout, stderr: os.Stderr}
+	root.SilenceErrors, root.SilenceUsage = true, true
+	root.CompletionOptions.DisableDefaultCmd = true
+	flags := root.PersistentFlags()
+	flags.StringVar(&p.common.databaseURL, "database-url", "", "postgres://…, sqlite:///relative.db or sqlite:////absolute.db (env DATABASE_URL; default sqlite:///./data/oxbow.db)")
+	flags.StringVar(&p.common.schema, "schema", "", "Postgres schema of the tables (default: what the search_path says)")
+	flags.StringVar(&p.common.logLevel, "log-level", "", "debug, info, warn or error (default info for worker run, warn elsewhere)")
+	flags.StringVar(&p.common.logFormat, "log-format", "auto", "auto, text or json; auto is text on a terminal and JSON elsewhere")
+	flags.BoolVar(&p.common.json, "json", false, "print exactly one JSON document on stdout")
+	return p
+}
+
+// Run runs the command that args name and returns the exit code. Cancelling ctx
+// is the first stop signal: a running worker finishes what it works on.
+func (p *Program) Run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	p.stdout, p.stderr = stdout, stderr
+	p.Command.SetArgs(args)
+	p.Command.SetOut(stdout)
+	p.Command.SetErr(stderr)
+	err := p.Command.ExecuteContext(ctx)
+	if err == nil {
+		return exitDone
+	}
+	if !p.began {
+		err = usageError(err)
+		// A flag before --json may be the wrong one, so it was perhaps not parsed.
+		p.common.json = p.common.json || slices.Contains(args, "--json")
+	}
+	return p.reportError(err)
+}
+
+// runs makes a command's function from one that returns an error: whatever it
+// returns is no longer a matter of how the command line was written.
+func (p *Program) runs(fn func(ctx context.Context, args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		p.began = true
+		return fn(cmd.Context(), args)
+	}
+}
+
+// group is a command that only holds others.
+func group(use, short string, commands ...*cobra.Command) *cobra.Command {
+	cmd := &cobra.Command{Use: use, Short: short}
+	var names []string
+	for _, sub := range commands {
+		cmd.AddCommand(sub)
+		names = append(names, sub.Name())
+	}
+	cmd.Example = commands[0].Example
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		want := strings.Join(names, ", ")
+		if len(args) > 0 {
+			return usagef("unknown command %q for %q: it has %s", args[0], cmd.CommandPath(), want)
+		}
+		return usagef("%q needs one of its commands: %s", cmd.CommandPath(), want)
+	}
+	return cmd
+}

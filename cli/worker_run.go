@@ -1,0 +1,131 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/oxbow-jobs/oxbow/engine"
+)
+
+func newWorkerRun(p *Program) *cobra.Command {
+	f := &workFlags{}
+	cmd := &cobra.Command{
+		Use:   "run",
+		Short: "Claim and work events until a stop signal",
+		Long: `Claims events and works them until SIGTERM or SIGINT, then finishes what runs
+(at most --shutdown-seconds). A second signal stops at once.`,
+		Example: `  worker run --installed-app billing,lab --http-addr 127.0.0.1:8080
+  worker run --database-url postgres://localhost/app --queue default=100,slow=5 --json`,
+		Args: cobra.NoArgs,
+	}
+	f.addTo(cmd)
+	cmd.RunE = p.runs(func(ctx context.Context, _ []string) error { return p.workerRun(ctx, f) })
+	return cmd
+}
+
+// runResult is the document of worker run.
+type runResult struct {
+	InstanceID        string `json:"instance_id"`
+	Iterations        int64  `json:"iterations"`
+	Claimed           int64  `json:"claimed"`
+	Published         int64  `json:"published"`
+	Failed            int64  `json:"failed"`
+	DeadLettered      int64  `json:"dead_lettered"`
+	Interrupted       int64  `json:"interrupted"`
+	Stale             int64  `json:"stale"`
+	ShutdownRequested bool   `json:"shutdown_requested"`
+}
+
+func (p *Program) workerRun(ctx context.Context, f *workFlags) error {
+	logger, err := p.logger(slog.LevelInfo)
+	if err != nil {
+		return err
+	}
+	cfg, err := f.config(p, logger)
+	if err != nil {
+		return err
+	}
+	web, err := newMonitor(f.httpAddr, logger)
+	if err != nil {
+		return err
+	}
+	defer web.stop()
+	cfg.Telemetry.MeterProvider = web.meterProvider()
+
+	db, err := p.open(ctx, workerConns)
+	if err != nil {
+		return err
+	}
+	defer db.close()
+	eng, err := db.newEngine(cfg)
+	if err != nil {
+		return fmt.Errorf("make the worker: %w", err)
+	}
+	web.serve(eng)
+	return p.workUntilStopped(ctx, eng)
+}
+
+// workUntilStopped starts the engine, waits for a signal or its last iteration,
+// and prints what was done, also when the stop itself went wrong.
+func (p *Program) workUntilStopped(ctx context.Context, eng *engine.Engine) error {
+	// The engine ends by Stop, not with the context: cancelling that would cut
+	// off the handlers that a stop lets finish.
+	if err := eng.Start(context.WithoutCancel(ctx)); err != nil {
+		return fmt.Errorf("start the worker: %w", err)
+	}
+	select {
+	case <-ctx.Done():
+	case <-eng.Done():
+	}
+	stopErr := stopEngine(ctx, eng)
+	requested := ctx.Err() != nil
+
+	done := eng.Counters()
+	result := runResult{
+		InstanceID: eng.InstanceID(), Iterations: done.Iterations, Claimed: done.Claimed, Published: done.Published,
+		Failed: done.Failed, DeadLettered: done.DeadLettered, Interrupted: done.Interrupted, Stale: done.Stale,
+		ShutdownRequested: requested,
+	}
+	if err := p.result(result, func(w io.Writer) { writeRunResult(w, result) }); err != nil {
+		return err
+	}
+	if stopErr != nil {
+		return &shownError{fmt.Errorf("stop the worker: %w", stopErr)}
+	}
+	return nil
+}
+
+var errStoppedAtOnce = errors.New("a second signal stopped it at once; what ran is taken over when its lease ends")
+
+// stopEngine waits for the engine to finish what runs, until the second signal.
+func stopEngine(ctx context.Context, eng *engine.Engine) error {
+	stopCtx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer cancel(nil)
+	stopped := make(chan error, 1)
+	go func() { stopped <- eng.Stop(stopCtx) }()
+	select {
+	case err := <-stopped:
+		return err
+	case <-hardStop(ctx):
+	}
+	cancel(errStoppedAtOnce)
+	select {
+	case <-stopped:
+	case <-time.After(hardStopAfter / 2):
+	}
+	return errStoppedAtOnce
+}
+
+func writeRunResult(w io.Writer, r runResult) {
+	number := func(n int64) string { return strconv.FormatInt(n, 10) }
+	writeFacts(w, "instance", r.InstanceID, "iterations", number(r.Iterations), "claimed", number(r.Claimed),
+		"published", number(r.Published), "failed", number(r.Failed), "dead-lettered", number(r.DeadLettered),
+		"interrupted", number(r.Interrupted), "stale", number(r.Stale), "stop requested", strconv.FormatBool(r.ShutdownRequested))
+}
