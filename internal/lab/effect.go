@@ -35,7 +35,7 @@ func (p *prober) effect(ctx context.Context, ev outbox.Event[Probe]) error {
 }
 
 func (p *prober) effectOnce(ctx context.Context, ev outbox.Event[Probe]) error {
-	return p.runEffect(ctx, ev, atMostOnce())
+	return p.runEffect(ctx, ev, &sideeffect.Options{Policy: sideeffect.AtMostOnce})
 }
 
 func (p *prober) effectThenFail(ctx context.Context, ev outbox.Event[Probe]) error {
