@@ -110,13 +110,3 @@ func TestNothingIsLeftBehind(t *testing.T) {
 	require.Zero(t, left)
 	require.NoFileExists(t, file)
 }
-
-func BenchmarkPostgres(b *testing.B) {
-	for b.Loop() {
-		b.StopTimer()
-		runIn(b, func(t testing.TB) { b.StartTimer(); dbtest.Postgres(t); b.StopTimer() })
-		b.StartTimer()
-	}
-}
-
-func runIn(b *testing.B, fn func(testing.TB)) { fn(b) }

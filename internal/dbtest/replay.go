@@ -28,10 +28,21 @@ type recorder struct {
 
 // TraceQueryStart implements pgx.QueryTracer.
 func (r *recorder) TraceQueryStart(ctx context.Context, conn *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
-	if conn == r.conn && !strings.HasPrefix(strings.ToUpper(strings.TrimSpace(data.SQL)), "SELECT") {
+	if conn == r.conn && !onlyReads(data.SQL) {
 		r.statements = append(r.statements, statement{text: data.SQL, args: data.Args})
 	}
 	return ctx
+}
+
+// onlyReads says that the first line which is no comment begins a SELECT.
+func onlyReads(text string) bool {
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		if line != "" && !strings.HasPrefix(line, "--") {
+			return strings.HasPrefix(strings.ToUpper(line), "SELECT")
+		}
+	}
+	return true
 }
 
 // TraceQueryEnd implements pgx.QueryTracer.
@@ -77,13 +88,19 @@ func migrationStatements(ctx context.Context, base string) ([]statement, error) 
 	return recorded, nil
 }
 
-// forReplay makes the statements independent of the schema that they ran in.
-// Nobody else uses a test's schema, so nothing needs to be concurrent there.
+// forReplay makes the statements independent of the schema that they ran in and
+// joins those without arguments, to be sent in one go. Nobody else uses a test's
+// schema, so nothing needs to be concurrent there.
 func forReplay(statements []statement, schema string) []statement {
-	out := make([]statement, len(statements))
-	for i, s := range statements {
+	var out []statement
+	for _, s := range statements {
 		text := strings.ReplaceAll(s.text, quote(schema), quote(recordedSchema))
-		out[i] = statement{text: strings.ReplaceAll(text, " CONCURRENTLY", ""), args: s.args}
+		text = strings.ReplaceAll(text, " CONCURRENTLY", "")
+		if last := len(out) - 1; last >= 0 && len(s.args) == 0 && len(out[last].args) == 0 {
+			out[last].text += ";\n" + text
+			continue
+		}
+		out = append(out, statement{text: text, args: s.args})
 	}
 	return out
 }
