@@ -80,7 +80,9 @@ func migrationStatements(ctx context.Context, base string) ([]statement, error) 
 		return nil, fmt.Errorf("connect to DATABASE_URL: %w", err)
 	}
 	schema := recordedSchema + " " + randomName()
-	defer func() { _, _ = pool.Exec(context.WithoutCancel(ctx), "DROP SCHEMA IF EXISTS "+quote(schema)+" CASCADE") }()
+	defer func() {
+		_, _ = pool.Exec(context.WithoutCancel(ctx), "DROP SCHEMA IF EXISTS "+quote(schema)+" CASCADE")
+	}()
 	if _, err := migrations.Up(ctx, dbtx.OpenPostgres(pool, schema), nil); err != nil {
 		return nil, fmt.Errorf("migrate: %w", err)
 	}
@@ -97,7 +99,7 @@ func forReplay(statements []statement, schema string) []statement {
 		text := strings.ReplaceAll(s.text, quote(schema), quote(recordedSchema))
 		text = strings.ReplaceAll(text, " CONCURRENTLY", "")
 		if last := len(out) - 1; last >= 0 && len(s.args) == 0 && len(out[last].args) == 0 {
-			out[last].text += ";\n" + text
+			out[last].text += "\n;\n" + text
 			continue
 		}
 		out = append(out, statement{text: text, args: s.args})
