@@ -7,7 +7,10 @@ package dbtx
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
+
+	"github.com/jackc/pgx/v5"
 )
 
 // Dialect names a database.
@@ -63,6 +66,9 @@ type OpenTx interface {
 	Tx
 	Commit(ctx context.Context) error
 	Rollback(ctx context.Context) error
+
+	// Broken says that the connection under the transaction is gone.
+	Broken() bool
 }
 
 // Conn is a connection of its own, outside of the pool where the database
@@ -112,4 +118,13 @@ func Within(ctx context.Context, db DB, fn func(ctx context.Context, tx Tx) erro
 		return fmt.Errorf("commit: %w", err)
 	}
 	return nil
+}
+
+// NativeTx returns a test of whether a pointer points to the transaction type
+// of the dialect.
+func NativeTx(dialect Dialect) func(pointer any) bool {
+	if dialect == SQLite {
+		return func(pointer any) bool { _, ok := pointer.(**sql.Tx); return ok }
+	}
+	return func(pointer any) bool { _, ok := pointer.(*pgx.Tx); return ok }
 }

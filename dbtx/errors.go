@@ -3,30 +3,27 @@ package dbtx
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
 	"strings"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"modernc.org/sqlite"
 )
 
-// IsTransient says that the database, or the way to it, was away or refused
-// work for a while: the same statement may succeed later and nothing about the
-// data is wrong.
-func IsTransient(err error) bool {
-	if err == nil || errors.Is(err, context.Canceled) {
-		return false
-	}
+// IsOutage says that Postgres or SQLite itself reported that it is going down,
+// is read-only, full, or not to be reached.
+func IsOutage(err error) bool {
 	var pgErr *pgconn.PgError
 	if errors.As(err, &pgErr) {
 		switch pgErr.Code[:2] {
-		case "08", "53", "57": // connection exception, insufficient resources, operator intervention
+		case "08", "53": // connection exception, insufficient resources
 			return true
 		}
 		switch pgErr.Code {
 		case "25006", // read_only_sql_transaction: a standby, or a failover under way
-			"40001", "40P01", // serialization_failure, deadlock_detected
-			"55P03": // lock_not_available
+			"57P01", "57P02", "57P03", "57P05": // shutdown, crash, cannot connect now, idle session
 			return true
 		}
 		return false
@@ -39,10 +36,46 @@ func IsTransient(err error) bool {
 		}
 		return false
 	}
-	var netErr net.Error
 	var connErr *pgconn.ConnectError
-	return errors.As(err, &netErr) || errors.As(err, &connErr) ||
-		pgconn.SafeToRetry(err) || strings.Contains(err.Error(), "conn closed") || strings.Contains(err.Error(), "unexpected EOF")
+	return errors.As(err, &connErr)
+}
+
+// IsTransient says that a statement of ours may succeed later and nothing about
+// the data is wrong: an outage, a lost connection, a deadlock, a lock that was
+// not to be had in time.
+func IsTransient(err error) bool {
+	if err == nil {
+		return false
+	}
+	if IsOutage(err) {
+		return true
+	}
+	var pgErr *pgconn.PgError
+	if errors.As(err, &pgErr) {
+		switch pgErr.Code {
+		case "40001", "40P01", "55P03", "57014": // serialization, deadlock, lock time-out, query cancelled
+			return true
+		}
+		return false
+	}
+	var netErr net.Error
+	return errors.As(err, &netErr) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) ||
+		errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) ||
+		pgconn.SafeToRetry(err) || strings.Contains(err.Error(), "conn closed")
+}
+
+// IsRefusal says that the database answered, and the answer was no: what was
+// asked for did certainly not happen.
+func IsRefusal(err error) bool {
+	if errors.Is(err, pgx.ErrTxCommitRollback) {
+		return true
+	}
+	var pgErr *pgconn.PgError
+	if errors.As(err, &pgErr) {
+		return pgErr.Code[:2] != "08" && pgErr.Code[:2] != "57"
+	}
+	var liteErr *sqlite.Error
+	return errors.As(err, &liteErr)
 }
 
 // IsUndefinedTable says that a table or view does not exist: the database was

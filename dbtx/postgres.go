@@ -57,6 +57,7 @@ type pgOpenTx struct {
 
 func (t pgOpenTx) Commit(ctx context.Context) error   { return t.tx.Commit(ctx) }
 func (t pgOpenTx) Rollback(ctx context.Context) error { return t.tx.Rollback(ctx) }
+func (t pgOpenTx) Broken() bool                       { return t.tx.Conn().IsClosed() }
 
 type pgDB struct {
 	pgTx

@@ -1,6 +1,7 @@
 package dbtx
 
 import (
+	"regexp"
 	"strings"
 	"sync"
 )
@@ -20,9 +21,15 @@ var (
 // Both is a statement in the subset that the databases share.
 func Both(text string) *SQL { return Each(text, text) }
 
+// OnlyPostgres is a statement that has no counterpart on SQLite.
+func OnlyPostgres(text string) *SQL { return Each(text, "") }
+
+// OnlySQLite is a statement that has no counterpart on Postgres.
+func OnlySQLite(text string) *SQL { return Each("", text) }
+
 // Each is a statement with a text of its own for each database.
 func Each(postgres, sqlite string) *SQL {
-	q := &SQL{postgres: postgres, sqlite: strings.ReplaceAll(sqlite, "{schema}", "")}
+	q := &SQL{postgres: postgres, sqlite: litePlaceholders(strings.ReplaceAll(sqlite, "{schema}", ""))}
 	statementsMu.Lock()
 	defer statementsMu.Unlock()
 	statements = append(statements, q)
@@ -58,4 +65,15 @@ func SchemaPrefix(schema string) string {
 		return ""
 	}
 	return `"` + strings.ReplaceAll(schema, `"`, `""`) + `".`
+}
+
+var numbered = regexp.MustCompile(`\$([0-9]+)`)
+
+// litePlaceholders writes $1 as ?1: SQLite takes $1 for a name and numbers names
+// in the order of their appearance.
+func litePlaceholders(query string) string {
+	if !strings.Contains(query, "$") {
+		return query
+	}
+	return numbered.ReplaceAllString(query, "?$1")
 }

@@ -62,7 +62,7 @@ func (t liteTx) Schema() string   { return "" }
 func (t liteTx) Unwrap() any      { return t.raw }
 
 func (t liteTx) Exec(ctx context.Context, query string, args ...any) (int64, error) {
-	res, err := t.run.ExecContext(ctx, query, liteArgs(args)...)
+	res, err := t.run.ExecContext(ctx, litePlaceholders(query), liteArgs(args)...)
 	if err != nil {
 		return 0, err
 	}
@@ -70,7 +70,7 @@ func (t liteTx) Exec(ctx context.Context, query string, args ...any) (int64, err
 }
 
 func (t liteTx) Query(ctx context.Context, query string, args ...any) (Rows, error) {
-	rows, err := t.run.QueryContext(ctx, query, liteArgs(args)...)
+	rows, err := t.run.QueryContext(ctx, litePlaceholders(query), liteArgs(args)...)
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +78,7 @@ func (t liteTx) Query(ctx context.Context, query string, args ...any) (Rows, err
 }
 
 func (t liteTx) QueryRow(ctx context.Context, query string, args ...any) Row {
-	return t.run.QueryRowContext(ctx, query, liteArgs(args)...)
+	return t.run.QueryRowContext(ctx, litePlaceholders(query), liteArgs(args)...)
 }
 
 type liteRows struct{ *sql.Rows }
@@ -114,6 +114,7 @@ type liteOpenTx struct {
 
 func (t liteOpenTx) Commit(context.Context) error   { return t.tx.Commit() }
 func (t liteOpenTx) Rollback(context.Context) error { return t.tx.Rollback() }
+func (t liteOpenTx) Broken() bool                   { return false }
 
 type liteDB struct {
 	liteTx

@@ -68,7 +68,14 @@ type Decision struct {
 	Delay  time.Duration  // for Failed and Snoozed: until the next attempt
 	Error  string         // storable text; for Failed and DeadLetter
 	Trace  string         // storable text; a panic's stack
-	Sleep  bool           // a snooze that does not count toward the limit
+
+	// Uncounted marks a snooze or an interruption that does not count toward its
+	// limit: durable sleeps, and failures of our own.
+	Uncounted bool
+
+	// Snoozes and Interrupts are how many in a row there have been, this one
+	// included.
+	Snoozes, Interrupts int
 }
 
 // AddReceipt lets a receipt travel with the outcome.

@@ -28,7 +28,7 @@ func StorableText(text string) string {
 			text = text[:len(text)-1]
 		}
 	}
-	text = maskCredentials(strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD"))
+	text = maskCredentials(WithoutNUL(text))
 	if len(text) > MaxErrorText-len(mark) { // replacement characters are longer than what they replace
 		text, cut = strings.ToValidUTF8(text[:min(len(text), MaxErrorText-len(mark))], ""), true
 	}
@@ -67,4 +67,9 @@ func maskCredentials(text string) string {
 	}
 	text = bearer.ReplaceAllString(text, "$1 ***")
 	return assignments.ReplaceAllString(text, "$1$2***")
+}
+
+// WithoutNUL replaces what no database stores in text.
+func WithoutNUL(text string) string {
+	return strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")
 }

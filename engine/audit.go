@@ -1,0 +1,85 @@
+package engine
+
+import (
+	"context"
+	"time"
+
+	"github.com/oxbow-jobs/oxbow/dbtx"
+	"github.com/oxbow-jobs/oxbow/internal/claim"
+)
+
+// sqlRunningHere lists the rows that the database holds for claims of this
+// instance.
+var sqlRunningHere = dbtx.Each(`SELECT id, attempt, attempted_at FROM {schema}river_job
+WHERE state = 'running' AND attempted_by[array_length(attempted_by, 1)] = $1`,
+	`SELECT id, attempt, attempted_at FROM river_job
+WHERE state = 'running' AND attempted_by ->> '$[#-1]' = $1`)
+
+// audit finds claims whose fetch was answered to nobody: rows that name this
+// instance, which it is not working. They are put back, with no attempt used.
+//
+// A fetch that is under way when the rows are listed may still deliver them, so
+// nothing is decided before all of those have ended.
+func (c *core) audit(ctx context.Context) error {
+	listed, err := c.runningHere(ctx)
+	if err != nil || len(listed) == 0 {
+		return err
+	}
+	var orphans []claim.Token
+	for _, token := range listed {
+		if c.claims.get(token.JobID) == nil {
+			orphans = append(orphans, token)
+		}
+	}
+	if len(orphans) == 0 || !c.gate.awaitFetches(ctx) {
+		return nil
+	}
+	for _, token := range orphans {
+		if c.claims.get(token.JobID) != nil {
+			continue
+		}
+		if ok, err := c.putBack(ctx, token, 0); err != nil {
+			return err
+		} else if ok {
+			c.log.WarnContext(ctx, "a claim whose fetch was never answered was put back", "job_id", token.JobID)
+		}
+	}
+	return nil
+}
+
+func (c *core) runningHere(ctx context.Context) ([]claim.Token, error) {
+	rows, err := c.db.Query(ctx, sqlRunningHere.For(c.db), c.instance)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var tokens []claim.Token
+	for rows.Next() {
+		token := claim.Token{Instance: c.instance}
+		var at dbtx.NullTime
+		if err := rows.Scan(&token.JobID, &token.Attempt, &at); err != nil {
+			return nil, err
+		}
+		token.AttemptedAt = at.Time
+		tokens = append(tokens, token)
+	}
+	return tokens, rows.Err()
+}
+
+// awaitFetches waits until every fetch that is under way now has ended.
+func (g *gate) awaitFetches(ctx context.Context) bool {
+	g.mu.Lock()
+	began := g.begun
+	g.mu.Unlock()
+	for {
+		g.mu.Lock()
+		done := g.oldest() >= began
+		g.mu.Unlock()
+		if done {
+			return true
+		}
+		if !pause(ctx, 20*time.Millisecond) {
+			return false
+		}
+	}
+}

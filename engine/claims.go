@@ -1,0 +1,142 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/riverqueue/river/rivertype"
+
+	"github.com/oxbow-jobs/oxbow/internal/claim"
+)
+
+// openClaim is a claim that this process has taken and whose outcome is not
+// stored yet.
+type openClaim struct {
+	*claim.Claim
+	kind      string
+	suspect   bool  // it has taken processes down with it: run it alone
+	decodeErr error // the row could not be read
+	cancel    context.CancelCauseFunc
+
+	// triedBefore says that storing its outcome met an error whose effect on the
+	// database is not known.
+	triedBefore atomic.Bool
+}
+
+// claims are the open claims of the process. There is at most one of a job: a
+// job that comes back while a deaf handler still holds an old claim of it is not
+// handed to River a second time.
+type claims struct {
+	mu    sync.Mutex
+	open  map[int64]*openClaim
+	empty chan struct{} // closed and replaced whenever a claim closes
+}
+
+func newClaims() *claims {
+	return &claims{open: make(map[int64]*openClaim), empty: make(chan struct{})}
+}
+
+// add opens a claim, or reports false if the job has one already.
+func (c *claims) add(oc *openClaim) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, taken := c.open[oc.JobID]; taken {
+		return false
+	}
+	c.open[oc.JobID] = oc
+	return true
+}
+
+func (c *claims) get(id int64) *openClaim {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.open[id]
+}
+
+// close ends claims whose outcome was stored or dropped.
+func (c *claims) close(ids ...int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, id := range ids {
+		delete(c.open, id)
+	}
+	close(c.empty)
+	c.empty = make(chan struct{})
+}
+
+func (c *claims) count() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.open)
+}
+
+// changed is closed when the next claim closes.
+func (c *claims) changed() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.empty
+}
+
+func (c *claims) all() []*openClaim {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out := make([]*openClaim, 0, len(c.open))
+	for _, oc := range c.open {
+		out = append(out, oc)
+	}
+	return out
+}
+
+func (c *claims) suspects() int {
+	n := 0
+	for _, oc := range c.all() {
+		if oc.suspect {
+			n++
+		}
+	}
+	return n
+}
+
+// cancelAll ends the handlers of every open claim.
+func (c *claims) cancelAll(cause error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, oc := range c.open {
+		if oc.cancel != nil {
+			oc.cancel(cause)
+		}
+	}
+}
+
+// setCancel arms cancelAll for a claim whose handler is about to run.
+func (c *claims) setCancel(oc *openClaim, cancel context.CancelCauseFunc) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	oc.cancel = cancel
+}
+
+// newClaim reads a fetched row's token and what our metadata says about it.
+func newClaim(row *rivertype.JobRow, instance string, decodeErr error, lost func() error) *openClaim {
+	var meta struct {
+		Given bool `json:"oxbow:given"`
+		Lost  int  `json:"oxbow:lost"`
+	}
+	_ = json.Unmarshal(row.Metadata, &meta) // an odd row is treated as an old one
+	var at time.Time
+	if row.AttemptedAt != nil {
+		at = *row.AttemptedAt
+	}
+	return &openClaim{
+		Claim: &claim.Claim{
+			Token: claim.Token{JobID: row.ID, Instance: instance, AttemptedAt: at, Attempt: row.Attempt},
+			Fresh: len(row.AttemptedBy) == 1 && !meta.Given && decodeErr == nil,
+			Lost:  lost,
+		},
+		kind:      row.Kind,
+		suspect:   meta.Lost >= suspectAfter,
+		decodeErr: decodeErr,
+	}
+}

@@ -1,0 +1,205 @@
+package engine
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sort"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/riverqueue/river"
+
+	"github.com/oxbow-jobs/oxbow/dbtx"
+	"github.com/oxbow-jobs/oxbow/jobs"
+	"github.com/oxbow-jobs/oxbow/outbox"
+)
+
+// Engine is one worker process's part: it claims events, runs their handlers and
+// stores what came of it, until it is stopped.
+type Engine struct {
+	core     *core
+	newRiver func(once bool) (riverClient, error)
+	client   *outbox.Client[dbtx.Tx]
+
+	mu      sync.Mutex
+	river   riverClient
+	started bool
+	stopped bool
+	end     context.CancelFunc // ends the lease and the housekeeping
+	loops   sync.WaitGroup
+}
+
+// riverClient is what the engine needs of a river.Client, whatever its TTx.
+type riverClient interface {
+	Start(ctx context.Context) error
+	Stop(ctx context.Context) error
+	StopAndCancel(ctx context.Context) error
+}
+
+// core is what the parts of the engine share.
+type core struct {
+	config   Config
+	db       dbtx.DB
+	log      *slog.Logger
+	instance string
+	kinds    []string
+
+	claims  *claims
+	gate    *gate
+	lease   *lease
+	lock    *dispatchLock
+	tally   *tally
+	storing storing
+}
+
+func (c *core) sqlite() bool { return c.db.Dialect() == dbtx.SQLite }
+
+// New prepares an engine. It asks the database nothing; the schema must be
+// migrated before Start.
+func New[TTx any](db *dbtx.Database[TTx], cfg *Config) (*Engine, error) {
+	config, err := cfg.withDefaults(db.Dialect() == dbtx.SQLite)
+	if err != nil {
+		return nil, err
+	}
+	registry, handlers := outbox.NewRegistry(), jobs.NewHandlers()
+	client, err := outbox.NewClient(db, registry, &outbox.Config{Logger: config.Telemetry.Logger})
+	if err != nil {
+		return nil, err
+	}
+	neutral := client.Neutral()
+	in := jobs.NewInstaller(handlers, jobs.Installer{Registry: registry, Outbox: neutral, DB: db.DB, Logger: config.Telemetry.Logger})
+	for _, app := range config.Apps {
+		if err := app.Install(in); err != nil {
+			return nil, fmt.Errorf("install app %q: %w", app.Name, err)
+		}
+	}
+	c := &core{config: config, db: db.DB, log: config.Telemetry.Logger, instance: instanceID(config.Name), claims: newClaims()}
+	if c.tally, err = newTally(config.Telemetry.MeterProvider); err != nil {
+		return nil, err
+	}
+	c.gate, c.lease = newGate(c), &lease{core: c}
+	c.lock = newDispatchLock(c)
+	runner := &jobs.Runner{DB: db.DB, Registry: registry, Handlers: handlers, Backoff: config.Backoff, Logger: config.Telemetry.Logger}
+	workers, err := c.workers(runner, handlers.Kinds(registry))
+	if err != nil {
+		return nil, err
+	}
+	newRiver := func(once bool) (riverClient, error) {
+		rc, err := river.NewClient(wrapDriver(db.Driver, c), c.riverConfig(workers, db.Schema(), once))
+		if err != nil {
+			return nil, fmt.Errorf("set up River: %w", err)
+		}
+		return rc, nil
+	}
+	e := &Engine{core: c, client: neutral, newRiver: newRiver}
+	e.river, err = newRiver(false)
+	return e, err
+}
+
+// instanceID is the name with a random boot id.
+func instanceID(name string) string {
+	return name + "-" + strings.ToLower(rand.Text()[:10])
+}
+
+func (c *core) workers(runner *jobs.Runner, kinds []string) (*river.Workers, error) {
+	workers := c.config.River.Workers
+	if workers == nil {
+		workers = river.NewWorkers()
+		if len(kinds) == 0 {
+			return nil, errors.New("oxbow: nothing to work: no app registered a handler")
+		}
+	}
+	worker := &eventWorker{core: c, runner: runner}
+	for _, kind := range kinds {
+		river.AddWorkerArgs(workers, eventArgs{kind: kind}, worker)
+	}
+	c.kinds = append(c.kinds, kinds...)
+	sort.Strings(c.kinds)
+	return workers, nil
+}
+
+func (c *core) riverConfig(workers *river.Workers, schema string, once bool) *river.Config {
+	queues := make(map[string]river.QueueConfig, len(c.config.Queues))
+	for name, limit := range c.config.Queues {
+		queues[name] = river.QueueConfig{MaxWorkers: min(limit, c.config.BatchSize)}
+	}
+	config := &river.Config{
+		ID:                  c.instance,
+		Schema:              schema,
+		Workers:             workers,
+		Queues:              queues,
+		PeriodicJobs:        c.config.River.PeriodicJobs,
+		PollOnly:            c.config.River.PollOnly,
+		Logger:              c.log,
+		FetchOnlyKnownKinds: true,
+		FetchCooldown:       min(5*time.Millisecond, c.config.PollInterval),
+		FetchPollInterval:   c.config.PollInterval,
+		JobTimeout:          -1,
+		SoftStopTimeout:     c.config.ShutdownTimeout,
+		ReindexerIndexNames: reindexed(),
+	}
+	if once { // nobody stays to lead, and the first fetch finds all there is
+		config.LeaderElectionDisabled, config.PollOnly, config.PeriodicJobs = true, true, nil
+		config.FetchPollInterval = 20 * time.Millisecond
+	}
+	config.Plugins = append(config.Plugins, &guardMiddleware{core: c})
+	return config
+}
+
+// reindexed leaves out the two indexes that our migrations may have dropped.
+func reindexed() []string {
+	var names []string
+	for _, name := range river.ReindexerIndexNamesDefault() {
+		if name != "river_job_args_index" && name != "river_job_metadata_index" {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// Start registers the instance and begins to claim. It returns once work is
+// under way; ctx does not end it, Stop does.
+func (e *Engine) Start(ctx context.Context) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.started {
+		return nil
+	}
+	c := e.core
+	if err := c.lease.register(ctx, c.db); err != nil {
+		return err
+	}
+	loops, end := context.WithCancel(context.WithoutCancel(ctx))
+	e.end = end
+	for _, loop := range []func(context.Context){c.lease.run, c.keepHouse, c.lock.run} {
+		e.loops.Go(func() { loop(loops) })
+	}
+	if err := e.river.Start(context.WithoutCancel(ctx)); err != nil {
+		end()
+		e.loops.Wait()
+		_, _ = c.db.Exec(ctx, sqlSetStopped.For(c.db), c.instance)
+		return fmt.Errorf("start River: %w", err)
+	}
+	e.started = true
+	return nil
+}
+
+// InstanceID names this run of the process.
+func (e *Engine) InstanceID() string { return e.core.instance }
+
+// Counters returns what was stored so far.
+func (e *Engine) Counters() Counters { return e.core.tally.read() }
+
+// Kinds lists the River job kinds of the events that this engine can work.
+func (e *Engine) Kinds() []string { return append([]string(nil), e.core.kinds...) }
+
+// Outbox inserts events of the installed apps.
+func (e *Engine) Outbox() *outbox.Client[dbtx.Tx] { return e.client }
+
+// Ended is closed when Config.MaxIterations fetches have taken place. Stop the
+// engine then.
+func (e *Engine) Ended() <-chan struct{} { return e.core.gate.ended }

@@ -1,0 +1,147 @@
+package engine
+
+import (
+	"context"
+	"sync"
+)
+
+// gate holds claims back. Whatever closes it, no claim is taken and no attempt
+// is used.
+type gate struct {
+	core *core
+
+	mu         sync.Mutex
+	reserved   int             // room given to fetches under way
+	begun      int             // fetches begun so far
+	underWay   map[int]bool    // by their number
+	dry        map[string]bool // queues whose last fetch found less than it asked for
+	iterations int
+	claimed    int
+
+	stopped bool
+	budget  int // claims that may still be taken, or unlimited
+	reasons map[string]string
+	ended   chan struct{} // closed when the iterations are used up
+}
+
+const unlimited = -1
+
+func newGate(c *core) *gate {
+	return &gate{core: c, underWay: make(map[int]bool), dry: make(map[string]bool), budget: unlimited, reasons: make(map[string]string), ended: make(chan struct{})}
+}
+
+// pass is one fetch's permission.
+type pass struct {
+	queue                 string
+	number, room, claimed int
+}
+
+// enter gives a fetch room for at most asked claims, possibly none.
+func (g *gate) enter(queue string, asked int) *pass {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	p := &pass{queue: queue, number: g.begun, room: max(0, min(asked, g.room()))}
+	g.reserved += p.room
+	g.begun++
+	g.underWay[p.number] = true
+	return p
+}
+
+func (g *gate) room() int {
+	c := g.core
+	if g.stopped || len(g.reasons) > 0 || g.spent() || c.lease.lost() != nil || c.claims.suspects() > 0 {
+		return 0
+	}
+	room := c.config.BatchSize - c.claims.count() - g.reserved
+	if g.budget != unlimited {
+		room = min(room, g.budget-g.reserved)
+	}
+	return room
+}
+
+// leave ends a fetch. Every fetch counts as an iteration, empty or not.
+func (g *gate) leave(p *pass) {
+	g.core.tally.add(context.Background(), Counters{Iterations: 1, Claimed: int64(p.claimed)})
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.reserved -= p.room
+	delete(g.underWay, p.number)
+	if p.room > 0 {
+		g.dry[p.queue] = p.claimed < p.room
+	}
+	g.claimed += p.claimed
+	if g.budget != unlimited {
+		g.budget -= p.claimed
+	}
+	spent := g.spent()
+	g.iterations++
+	if !spent && g.spent() {
+		close(g.ended)
+	}
+}
+
+func (g *gate) spent() bool {
+	limit := g.core.config.MaxIterations
+	return limit > 0 && g.iterations >= limit
+}
+
+// stop closes the gate for good.
+func (g *gate) stop() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.stopped = true
+}
+
+// shut closes the gate for a reason, until open is called with the same name.
+func (g *gate) shut(name, why string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.reasons[name] = why
+}
+
+func (g *gate) open(name string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.reasons, name)
+}
+
+// why returns what keeps the gate shut.
+func (g *gate) why() map[string]string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	out := make(map[string]string, len(g.reasons))
+	for name, why := range g.reasons {
+		out[name] = why
+	}
+	return out
+}
+
+// setBudget lets at most n more claims through.
+func (g *gate) setBudget(n int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.budget = n
+}
+
+// drained says that the budget is used up, or every queue is empty, and nothing
+// that was claimed is still open.
+func (g *gate) drained() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	empty := 0
+	for _, dry := range g.dry {
+		if dry {
+			empty++
+		}
+	}
+	return (g.budget == 0 || empty == len(g.core.config.Queues)) && len(g.underWay) == 0 && g.core.claims.count() == 0
+}
+
+// oldest is the number of the oldest fetch under way, or of the next one.
+func (g *gate) oldest() int {
+	oldest := g.begun
+	for number := range g.underWay {
+		oldest = min(oldest, number)
+	}
+	return oldest
+}

@@ -1,0 +1,34 @@
+package engine
+
+import (
+	"context"
+	"time"
+)
+
+// DispatchOnce claims at most Config.BatchSize due events, works them, waits
+// until every outcome is stored, and stops the engine. It takes the place of
+// Start and Stop.
+func (e *Engine) DispatchOnce(ctx context.Context) (Counters, error) {
+	c := e.core
+	c.gate.setBudget(c.config.BatchSize)
+	if err := c.moveDue(ctx); err != nil {
+		return Counters{}, err
+	}
+	held, err := c.lock.take(ctx)
+	if err != nil || !held {
+		return Counters{}, err
+	}
+	if e.river, err = e.newRiver(true); err != nil {
+		return Counters{}, err
+	}
+	if err := e.Start(ctx); err != nil {
+		return Counters{}, err
+	}
+	for !c.gate.drained() && ctx.Err() == nil {
+		if !pause(ctx, time.Millisecond) {
+			break
+		}
+	}
+	err = e.Stop(context.WithoutCancel(ctx))
+	return e.Counters(), err
+}

@@ -1,0 +1,217 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/riverqueue/river/riverdriver"
+	"github.com/riverqueue/river/rivertype"
+
+	"github.com/oxbow-jobs/oxbow/internal/claim"
+	"github.com/oxbow-jobs/oxbow/internal/outcome"
+)
+
+// shortDelay is the longest wait for which a row is made available at once, as
+// River does; a longer one goes through the states retryable and scheduled.
+const shortDelay = 5 * time.Second
+
+// ending is one outcome on its way into the database.
+type ending struct {
+	oc       *openClaim
+	kind     claim.Kind
+	state    rivertype.JobState
+	attempt  int // the attempt number to store
+	delay    time.Duration
+	error    []byte // JSON, or nil
+	metadata []byte // JSON to merge, or nil
+	receipts []claim.Receipt
+}
+
+// JobSetStateIfRunningMany stores outcomes, fenced. It gives River no rows back
+// for events, which River accepts; only its Subscribe stays silent for them.
+//
+// River calls it again with the same parameters after an error, so it neither
+// changes them nor forgets a claim before its outcome is settled.
+func (p *pilot) JobSetStateIfRunningMany(ctx context.Context, exec riverdriver.Executor, params *riverdriver.JobSetStateIfRunningManyParams) ([]*rivertype.JobRow, error) {
+	events, others := p.core.sortOutcomes(ctx, params)
+	if err := p.core.store(ctx, events); err != nil {
+		// River drops a batch whose error wraps context.Canceled. While the
+		// process lives, that would lose outcomes: hide what it wraps.
+		return nil, fmt.Errorf("store outcomes: %v", err)
+	}
+	rows, err := p.storeOthers(ctx, exec, params, others)
+	if err != nil && !errors.Is(err, outcome.ErrFenced) {
+		return rows, fmt.Errorf("store outcomes: %v", err)
+	}
+	return rows, err
+}
+
+// sortOutcomes splits what River reports into endings of events and the indexes
+// of other jobs. An outcome without an open claim was settled before.
+func (c *core) sortOutcomes(ctx context.Context, params *riverdriver.JobSetStateIfRunningManyParams) (events []*ending, others []int) {
+	for i, id := range params.ID {
+		oc := c.claims.get(id)
+		switch {
+		case oc == nil:
+			c.log.DebugContext(ctx, "an outcome of a claim that is settled", "job_id", id)
+		case !isOurs(oc.kind):
+			others = append(others, i)
+		case oc.Completed():
+			c.claims.close(id)
+			c.tally.add(ctx, Counters{Published: 1})
+		default:
+			events = append(events, c.ending(oc, params, i))
+		}
+	}
+	return events, others
+}
+
+// ending turns a decision into what is stored.
+func (c *core) ending(oc *openClaim, params *riverdriver.JobSetStateIfRunningManyParams, i int) *ending {
+	d := oc.Decision()
+	if d == nil {
+		d = undecided(oc, params, i)
+	}
+	e := &ending{oc: oc, kind: d.Kind, attempt: oc.Attempt, delay: d.Delay, receipts: oc.Receipts()}
+	switch d.Kind {
+	case claim.Published:
+		e.state = rivertype.JobStateCompleted
+		return e
+	case claim.Failed:
+		e.state = waiting(d.Delay, rivertype.JobStateRetryable)
+		e.error = c.attemptError(oc, d)
+	case claim.DeadLetter:
+		e.state = rivertype.JobStateDiscarded
+		e.error = c.attemptError(oc, d)
+	case claim.Snoozed:
+		e.state = waiting(d.Delay, rivertype.JobStateScheduled)
+		e.attempt = max(oc.Attempt-1, 0)
+	case claim.Interrupted:
+		e.state = rivertype.JobStateAvailable
+		e.attempt = max(oc.Attempt-1, 0)
+	}
+	e.metadata = metadataOf(d)
+	return e
+}
+
+func waiting(delay time.Duration, long rivertype.JobState) rivertype.JobState {
+	if delay <= shortDelay {
+		return rivertype.JobStateAvailable
+	}
+	return long
+}
+
+func metadataOf(d *claim.Decision) []byte {
+	meta := map[string]any{"oxbow:snoozes": d.Snoozes, "oxbow:interrupts": d.Interrupts, "oxbow:lost": 0}
+	if d.Kind == claim.DeadLetter {
+		meta["oxbow:dead_letter_reason"] = d.Reason
+	}
+	out, err := json.Marshal(meta)
+	if err != nil {
+		panic(err) // numbers and a string always encode
+	}
+	return out
+}
+
+// undecided is for attempts that never reached the pipeline: a row that cannot
+// be decoded, a middleware of the user's that failed.
+func undecided(oc *openClaim, params *riverdriver.JobSetStateIfRunningManyParams, i int) *claim.Decision {
+	if oc.decodeErr != nil {
+		return &claim.Decision{Kind: claim.DeadLetter, Reason: outcome.Unreadable, Error: outcome.ErrorText(oc.decodeErr)}
+	}
+	var stored rivertype.AttemptError
+	_ = json.Unmarshal(params.ErrData[i], &stored) // River encoded it
+	text := outcome.StorableText(stored.Error)
+	switch params.State[i] {
+	case rivertype.JobStateDiscarded:
+		return &claim.Decision{Kind: claim.DeadLetter, Reason: outcome.AttemptsExhausted, Error: text}
+	case rivertype.JobStateCancelled:
+		return &claim.Decision{Kind: claim.DeadLetter, Reason: outcome.PermanentFailure, Error: text}
+	case rivertype.JobStateAvailable, rivertype.JobStateScheduled:
+		if params.ErrData[i] == nil {
+			return &claim.Decision{Kind: claim.Interrupted, Delay: time.Second, Uncounted: true}
+		}
+	}
+	if text == "" {
+		text = "a middleware ended the attempt before its handlers ran"
+	}
+	delay := time.Second
+	if at := params.ScheduledAt[i]; at != nil {
+		delay = max(time.Until(*at), 0)
+	}
+	return &claim.Decision{Kind: claim.Failed, Delay: delay, Error: text}
+}
+
+// attemptError is one element of the row's errors: River's own shape and the
+// instance.
+func (c *core) attemptError(oc *openClaim, d *claim.Decision) []byte {
+	out, err := json.Marshal(struct {
+		At       time.Time `json:"at"`
+		Attempt  int       `json:"attempt"`
+		Error    string    `json:"error"`
+		Trace    string    `json:"trace"`
+		Instance string    `json:"instance"`
+	}{oc.AttemptedAt.UTC(), oc.Attempt, d.Error, d.Trace, c.instance})
+	if err != nil {
+		panic(err) // strings and numbers always encode; the time is the database's
+	}
+	return out
+}
+
+// store writes a batch and settles its claims. A batch that the database
+// refuses, or that waits for somebody's lock, goes on row by row, so that one
+// bad row holds up no other.
+func (c *core) store(ctx context.Context, batch []*ending) error {
+	if len(batch) == 0 {
+		return nil
+	}
+	err := c.storeBatch(ctx, batch)
+	c.storing.note(err)
+	if err == nil || len(batch) == 1 && !refusedData(err) || !oneByOne(err) {
+		return err
+	}
+	if len(batch) == 1 {
+		c.log.ErrorContext(ctx, "an outcome was refused by the database; the event becomes a dead letter", "kind", batch[0].oc.kind, "error", err)
+		return c.storeBatch(ctx, []*ending{notStorable(c, batch[0].oc, err)})
+	}
+	var errs []error
+	for _, e := range batch {
+		errs = append(errs, c.store(ctx, []*ending{e}))
+	}
+	return errors.Join(errs...)
+}
+
+func notStorable(c *core, oc *openClaim, err error) *ending {
+	d := &claim.Decision{Kind: claim.DeadLetter, Reason: outcome.NotStorable, Error: outcome.ErrorText(err)}
+	return &ending{oc: oc, kind: d.Kind, state: rivertype.JobStateDiscarded, attempt: oc.Attempt, error: c.attemptError(oc, d), metadata: metadataOf(d)}
+}
+
+// settle counts what was stored and what was dropped, and closes the claims.
+func (c *core) settle(ctx context.Context, batch []*ending, stored map[int64]rivertype.JobState) {
+	var d Counters
+	ids := make([]int64, 0, len(batch))
+	for _, e := range batch {
+		ids = append(ids, e.oc.JobID)
+		state, ok := stored[e.oc.JobID]
+		switch {
+		case !ok:
+			d.Stale++
+			c.log.WarnContext(ctx, "a stale outcome was dropped: the event was claimed anew", "kind", e.oc.kind, "job_id", e.oc.JobID, "attempt", e.oc.Attempt)
+		case state == rivertype.JobStateCancelled || e.kind == claim.DeadLetter:
+			d.DeadLettered++
+		case e.kind == claim.Published:
+			d.Published++
+		case e.kind == claim.Failed:
+			d.Failed++
+		case e.kind == claim.Snoozed:
+			d.Snoozed++
+		case e.kind == claim.Interrupted:
+			d.Interrupted++
+		}
+	}
+	c.claims.close(ids...)
+	c.tally.add(ctx, d)
+}

@@ -1,0 +1,36 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Check is one part of readiness. Err says what is wrong with it, or is nil.
+type Check struct {
+	Name string
+	Err  error
+}
+
+// Ready reports on each part that the engine needs: its database, its lease, and
+// the storing of outcomes.
+func (e *Engine) Ready(ctx context.Context) []Check {
+	c := e.core
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	var one int
+	database := c.db.QueryRow(ctx, "SELECT 1").Scan(&one)
+	if database != nil {
+		database = fmt.Errorf("the database does not answer: %w", database)
+	}
+	var held error
+	for name, why := range c.gate.why() {
+		held = errors.Join(held, fmt.Errorf("%s: %s", name, why))
+	}
+	lease := c.lease.lost()
+	if lease != nil {
+		lease = errors.New("the lease cannot be proved: nothing is claimed until it is renewed")
+	}
+	return []Check{{"database", database}, {"lease", lease}, {"outcomes", c.storing.trouble()}, {"claims", held}}
+}

@@ -1,0 +1,188 @@
+package engine
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"github.com/oxbow-jobs/oxbow/dbtx"
+)
+
+// suspectAfter is the number of lost claims in a row from which an event backs
+// off and is run alone: if it kills processes, it shall take no neighbours along.
+const suspectAfter = 2
+
+// Reclaim takes claims from processes that are gone. A claim is only ever taken
+// from an instance that is marked lost (or stopped), or whose registration is
+// younger than the claim; rows of River clients that never registered are not
+// touched.
+var (
+	sqlMarkLost = dbtx.Each(`UPDATE {schema}process_heartbeats SET state = 'lost' WHERE state = 'alive' AND lease_until < clock_timestamp() AND instance_id <> $1 RETURNING instance_id`,
+		`UPDATE process_heartbeats SET state = 'lost' WHERE state = 'alive' AND lease_until < datetime('now', 'subsec') AND instance_id <> $1 RETURNING instance_id`)
+
+	sqlReclaim = dbtx.Each(`WITH gone AS (
+  SELECT j.id, h.instance_id,
+    CASE WHEN jsonb_typeof(j.metadata -> 'oxbow:lost') = 'number' THEN least((j.metadata ->> 'oxbow:lost')::numeric, 1000)::int ELSE 0 END + 1 AS lost
+  FROM {schema}river_job j JOIN {schema}process_heartbeats h ON h.instance_id = j.attempted_by[array_length(j.attempted_by, 1)]
+  WHERE j.state = 'running' AND (h.state IN ('lost', 'stopped') OR j.attempted_at < h.registered_at)
+  ORDER BY j.id LIMIT 1000 FOR UPDATE OF j SKIP LOCKED
+)
+UPDATE {schema}river_job j SET
+  state = (CASE WHEN j.metadata ? 'cancel_attempted_at' THEN 'cancelled' WHEN j.attempt >= j.max_attempts THEN 'discarded' ELSE 'available' END)::{schema}river_job_state,
+  finalized_at = CASE WHEN j.metadata ? 'cancel_attempted_at' OR j.attempt >= j.max_attempts THEN clock_timestamp() END,
+  scheduled_at = CASE WHEN j.attempt >= j.max_attempts THEN j.scheduled_at
+    ELSE greatest(clock_timestamp() + CASE WHEN gone.lost >= $1 THEN least(60, power(2, gone.lost)) * random() ELSE 0 END * interval '1 second', j.attempted_at + interval '1 microsecond') END,
+  metadata = CASE WHEN jsonb_typeof(j.metadata) = 'object' THEN j.metadata ELSE '{}' END || jsonb_build_object('oxbow:lost', gone.lost)
+    || CASE WHEN j.attempt >= j.max_attempts THEN '{"oxbow:dead_letter_reason": "worker_lost"}'::jsonb ELSE '{}' END,
+  errors = array_append(j.errors, jsonb_build_object('at', to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'), 'attempt', j.attempt,
+    'error', 'worker_lost: the process ' || gone.instance_id || ' ended, or lost its lease, while it ran this attempt', 'trace', '', 'instance', gone.instance_id))
+FROM gone WHERE j.id = gone.id
+RETURNING j.id, j.state::text`,
+		`UPDATE river_job AS j SET
+  state = CASE WHEN metadata ->> '$.cancel_attempted_at' IS NOT NULL THEN 'cancelled' WHEN attempt >= max_attempts THEN 'discarded' ELSE 'available' END,
+  finalized_at = CASE WHEN metadata ->> '$.cancel_attempted_at' IS NOT NULL OR attempt >= max_attempts THEN datetime('now', 'subsec') END,
+  scheduled_at = CASE WHEN attempt >= max_attempts THEN scheduled_at
+    ELSE max(datetime('now', 'subsec', '+' || CASE WHEN coalesce(metadata ->> '$."oxbow:lost"', 0) + 1 >= $1
+      THEN min(60, 1 << min(coalesce(metadata ->> '$."oxbow:lost"', 0) + 1, 6)) * (abs(random() % 1000) / 1000.0) ELSE 0.0 END || ' seconds'),
+      datetime(attempted_at, 'subsec', '+0.001 seconds')) END,
+  metadata = jsonb_patch(CASE WHEN json_type(metadata) = 'object' THEN metadata ELSE jsonb('{}') END,
+    CASE WHEN attempt >= max_attempts
+      THEN jsonb_object('oxbow:lost', coalesce(metadata ->> '$."oxbow:lost"', 0) + 1, 'oxbow:dead_letter_reason', 'worker_lost')
+      ELSE jsonb_object('oxbow:lost', coalesce(metadata ->> '$."oxbow:lost"', 0) + 1) END),
+  errors = jsonb_insert(coalesce(errors, jsonb('[]')), '$[#]', jsonb_object('at', strftime('%Y-%m-%dT%H:%M:%fZ', 'now'), 'attempt', attempt,
+    'error', 'worker_lost: the process ' || (attempted_by ->> '$[#-1]') || ' ended, or lost its lease, while it ran this attempt', 'trace', '', 'instance', attempted_by ->> '$[#-1]'))
+WHERE id IN (
+  SELECT r.id FROM river_job r JOIN process_heartbeats h ON h.instance_id = r.attempted_by ->> '$[#-1]'
+  WHERE r.state = 'running' AND (h.state IN ('lost', 'stopped') OR r.attempted_at < h.registered_at)
+  ORDER BY r.id LIMIT 1000)
+RETURNING id, state`)
+
+	// Due rows wait for no leader: every instance moves them. The status is
+	// selected as text so that the partial index on the due time is used.
+	sqlMoveDue = dbtx.Each(`UPDATE {schema}river_job SET state = 'available' WHERE id IN (
+  SELECT id FROM {schema}river_job WHERE state IN ('retryable', 'scheduled') AND scheduled_at <= now()
+  ORDER BY scheduled_at LIMIT 1000 FOR UPDATE SKIP LOCKED)`,
+		`UPDATE river_job SET state = 'available' WHERE id IN (
+  SELECT id FROM river_job WHERE state IN ('retryable', 'scheduled') AND scheduled_at <= datetime('now', 'subsec')
+  ORDER BY scheduled_at LIMIT 1000)`)
+
+	sqlForgetInstances = dbtx.Each(`DELETE FROM {schema}process_heartbeats h WHERE h.state <> 'alive' AND h.beat_at < now() - interval '24 hours'
+  AND NOT EXISTS (SELECT 1 FROM {schema}river_job j WHERE j.state = 'running' AND j.attempted_by[array_length(j.attempted_by, 1)] = h.instance_id)`,
+		`DELETE FROM process_heartbeats AS h WHERE h.state <> 'alive' AND h.beat_at < datetime('now', '-24 hours')
+  AND NOT EXISTS (SELECT 1 FROM river_job j WHERE j.state = 'running' AND j.attempted_by ->> '$[#-1]' = h.instance_id)`)
+)
+
+// reclaimEvery is the interval of reclaim and of moving due work, ± 20 %.
+const reclaimEvery = time.Second
+
+// keepHouse reclaims lost claims and moves due work until ctx ends.
+func (c *core) keepHouse(ctx context.Context) {
+	var lastPass time.Time
+	started := time.Now()
+	waitUntil := started // nobody is marked before this
+	for n := 0; ; n++ {
+		if !pause(ctx, time.Duration(float64(reclaimEvery)*(0.8+0.4*rand.Float64()))) {
+			return
+		}
+		// If this process or the database was away, the others may have had no
+		// chance to renew: they get one full TTL.
+		if !lastPass.IsZero() && time.Since(lastPass) > c.config.LeaseTTL/2 {
+			waitUntil = time.Now().Add(c.config.LeaseTTL)
+		}
+		if err := c.pass(ctx, n, time.Now().After(waitUntil)); err != nil {
+			if ctx.Err() == nil {
+				c.log.WarnContext(ctx, "reclaim and due work are held up", "error", err)
+			}
+			continue
+		}
+		lastPass = time.Now()
+	}
+}
+
+// pass is one round. Tidying up is done now and then.
+func (c *core) pass(ctx context.Context, n int, mayMark bool) error {
+	ctx, cancel := context.WithTimeout(ctx, c.config.LeaseTTL)
+	defer cancel()
+	if err := c.reclaim(ctx, mayMark); err != nil {
+		return err
+	}
+	if err := c.moveDue(ctx); err != nil {
+		return err
+	}
+	if n%10 == 9 {
+		if err := c.audit(ctx); err != nil {
+			return err
+		}
+	}
+	if n%600 == 30 {
+		if _, err := c.db.Exec(ctx, sqlForgetInstances.For(c.db)); err != nil {
+			return err
+		}
+		return c.prune(ctx)
+	}
+	return nil
+}
+
+// reclaim marks silent instances lost and returns the claims of all lost and
+// stopped ones to the queue.
+func (c *core) reclaim(ctx context.Context, mayMark bool) error {
+	if mayMark {
+		rows, err := c.db.Query(ctx, sqlMarkLost.For(c.db), c.instance)
+		if err != nil {
+			return err
+		}
+		marked, err := readTexts(rows)
+		if err != nil {
+			return err
+		}
+		for _, instance := range marked {
+			c.log.WarnContext(ctx, "an instance let its lease expire and is marked lost", "instance", instance)
+		}
+	}
+	for {
+		taken, err := readStates(c.db.Query(ctx, sqlReclaim.For(c.db), suspectAfter))
+		if err != nil {
+			return err
+		}
+		if len(taken) > 0 {
+			c.log.WarnContext(ctx, "claims of lost instances were returned to the queue", "count", len(taken))
+		}
+		if len(taken) < 1000 {
+			return nil
+		}
+	}
+}
+
+func (c *core) moveDue(ctx context.Context) error {
+	for {
+		n, err := c.db.Exec(ctx, sqlMoveDue.For(c.db))
+		if err != nil || n < 1000 {
+			return err
+		}
+	}
+}
+
+func readTexts(rows dbtx.Rows) ([]string, error) {
+	defer rows.Close()
+	var texts []string
+	for rows.Next() {
+		var text string
+		if err := rows.Scan(&text); err != nil {
+			return nil, err
+		}
+		texts = append(texts, text)
+	}
+	return texts, rows.Err()
+}
+
+// pause waits, or reports false if ctx ends first.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}

@@ -1,0 +1,75 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// ErrNotStored is returned by Stop when outcomes could not be stored, or
+// handlers did not end. What they claimed is taken over by other instances once
+// this one's lease has run out.
+var ErrNotStored = errors.New("oxbow: stopped with work unfinished")
+
+// hardStop is how long handlers that were told to end are waited for.
+const hardStop = 5 * time.Second
+
+// Stop claims no more, waits up to Config.ShutdownTimeout for running handlers,
+// then cancels their contexts, and returns when every outcome is stored. It may
+// be called again.
+//
+// It returns an error that wraps ErrNotStored if that could not be done.
+func (e *Engine) Stop(ctx context.Context) error {
+	return e.stop(ctx, riverClient.Stop, e.core.config.ShutdownTimeout+hardStop)
+}
+
+// StopNow cancels running handlers at once and otherwise does as Stop.
+func (e *Engine) StopNow(ctx context.Context) error {
+	return e.stop(ctx, riverClient.StopAndCancel, hardStop)
+}
+
+func (e *Engine) stop(ctx context.Context, stopRiver func(riverClient, context.Context) error, patience time.Duration) error {
+	c := e.core
+	c.gate.stop()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.started || e.stopped {
+		return nil
+	}
+	limited, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	stopErr := stopRiver(e.river, limited)
+
+	e.end()
+	e.loops.Wait()
+	e.stopped = true
+	c.lock.release(ctx)
+	if open := c.claims.all(); len(open) > 0 || stopErr != nil {
+		return e.unfinished(open, stopErr)
+	}
+	// Written last, and only with no handler left: from now on the instance's
+	// claims may be taken at once.
+	if _, err := c.db.Exec(ctx, sqlSetStopped.For(c.db), c.instance); err != nil {
+		return fmt.Errorf("release the lease: %w", err)
+	}
+	return nil
+}
+
+func (e *Engine) unfinished(open []*openClaim, stopErr error) error {
+	undecided := 0
+	for _, oc := range open {
+		if oc.Decision() == nil {
+			undecided++
+		}
+	}
+	err := fmt.Errorf("%w: %d handlers did not end, %d outcomes were not stored; other instances take these events over when the lease of %s has run out",
+		ErrNotStored, undecided, len(open)-undecided, e.core.instance)
+	if trouble := e.core.storing.trouble(); trouble != nil {
+		return errors.Join(err, trouble)
+	}
+	if stopErr != nil {
+		return errors.Join(err, stopErr)
+	}
+	return err
+}

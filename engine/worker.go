@@ -1,0 +1,149 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/riverqueue/river"
+	"github.com/riverqueue/river/rivertype"
+
+	"github.com/oxbow-jobs/oxbow/internal/claim"
+	"github.com/oxbow-jobs/oxbow/internal/guard"
+	"github.com/oxbow-jobs/oxbow/internal/outcome"
+	"github.com/oxbow-jobs/oxbow/jobs"
+)
+
+// eventArgs stand for an event's arguments with River. They decode from
+// anything: reading the event is the pipeline's first step, whose failure is a
+// dead letter and not an attempt.
+type eventArgs struct{ kind string }
+
+func (a eventArgs) Kind() string { return a.kind }
+
+// UnmarshalJSON accepts anything.
+func (a *eventArgs) UnmarshalJSON([]byte) error { return nil }
+
+// MarshalJSON exists so that nobody inserts an empty event by mistake.
+func (a eventArgs) MarshalJSON() ([]byte, error) {
+	return nil, errors.New("oxbow: events are inserted through the package outbox")
+}
+
+// eventWorker is registered for every kind that the process's handlers can work.
+type eventWorker struct {
+	river.WorkerDefaults[eventArgs]
+	core   *core
+	runner *jobs.Runner
+}
+
+// Work runs one attempt.
+func (w *eventWorker) Work(ctx context.Context, job *river.Job[eventArgs]) error {
+	c := claim.From(ctx)
+	if c == nil {
+		return errors.New("oxbow: the claim of this event is not open")
+	}
+	d := w.runner.Run(ctx, c, job.JobRow)
+	w.core.logDecision(ctx, job.JobRow, d)
+	return jobs.RiverError(d)
+}
+
+func (c *core) logDecision(ctx context.Context, row *rivertype.JobRow, d claim.Decision) {
+	switch d.Kind {
+	case claim.Failed:
+		c.log.InfoContext(ctx, "an attempt failed", "kind", row.Kind, "job_id", row.ID, "attempt", row.Attempt, "next_in", d.Delay, "error", d.Error)
+	case claim.DeadLetter:
+		c.log.WarnContext(ctx, "an event becomes a dead letter", "kind", row.Kind, "job_id", row.ID, "attempt", row.Attempt, "reason", d.Reason, "error", d.Error)
+	case claim.Interrupted:
+		c.log.InfoContext(ctx, "an attempt was interrupted", "kind", row.Kind, "job_id", row.ID, "error", d.Error)
+	case claim.Published, claim.Snoozed:
+	}
+}
+
+// guardMiddleware is the outermost worker middleware. It puts the claim into the
+// context, lets the loss of the lease cancel the handler, and keeps user code
+// from harming more than its own job.
+type guardMiddleware struct {
+	river.MiddlewareDefaults
+	core  *core
+	alone sync.Mutex // held by the suspect that is running
+}
+
+// Work implements rivertype.WorkerMiddleware.
+func (m *guardMiddleware) Work(ctx context.Context, job *rivertype.JobRow, inner func(ctx context.Context) error) error {
+	oc := m.core.claims.get(job.ID)
+	if oc == nil {
+		return errors.New("oxbow: the claim of this job is not open")
+	}
+	ctx, cancel := context.WithCancelCause(claim.Into(ctx, oc.Claim))
+	defer cancel(nil)
+	m.core.claims.setCancel(oc, cancel)
+	if oc.suspect {
+		leave, err := m.waitAlone(ctx)
+		if err != nil {
+			return err
+		}
+		defer leave()
+	}
+	if isOurs(job.Kind) {
+		return inner(ctx) // its pipeline runs each handler under a guard of its own
+	}
+	return cleanError(guard.Run(func() error { return inner(ctx) }))
+}
+
+// waitAlone holds a suspect back until nothing else runs in the process. The
+// gate lets nothing new in while one is open.
+func (m *guardMiddleware) waitAlone(ctx context.Context) (leave func(), err error) {
+	for {
+		changed := m.core.claims.changed()
+		if m.core.claims.count() <= m.core.claims.suspects() {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-changed:
+		}
+	}
+	m.alone.Lock()
+	return m.alone.Unlock, nil
+}
+
+// cleanError keeps what River branches on and makes the text storable.
+func cleanError(err error) (out error) {
+	if err == nil {
+		return nil
+	}
+	text := outcome.ErrorText(err)
+	defer func() {
+		if recover() != nil { // a method of the user's error panicked
+			out = errors.New(text)
+		}
+	}()
+	var snooze *rivertype.JobSnoozeError
+	if errors.As(err, &snooze) && snooze != nil {
+		return river.JobSnooze(max(snooze.Duration, 0))
+	}
+	var cancel *rivertype.JobCancelError
+	if errors.As(err, &cancel) && cancel != nil {
+		return river.JobCancel(errors.New(text))
+	}
+	return &cleanedError{text: text, err: err}
+}
+
+// cleanedError has a storable text and remembers whether a stop caused it.
+type cleanedError struct {
+	text string
+	err  error
+}
+
+func (e *cleanedError) Error() string { return e.text }
+
+// Is lets River recognise an interruption.
+func (e *cleanedError) Is(target error) (is bool) {
+	defer func() {
+		if recover() != nil {
+			is = false
+		}
+	}()
+	return target == context.Canceled && errors.Is(e.err, context.Canceled)
+}

@@ -1,0 +1,172 @@
+package jobs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/oxbow-jobs/oxbow/dbtx"
+	"github.com/oxbow-jobs/oxbow/internal/claim"
+	"github.com/oxbow-jobs/oxbow/internal/guard"
+	"github.com/oxbow-jobs/oxbow/internal/outcome"
+	"github.com/oxbow-jobs/oxbow/sideeffect"
+)
+
+// handlerRun is one handler's part of one attempt.
+type handlerRun struct {
+	runner  *Runner
+	claim   *claim.Claim
+	msg     *message
+	handler *handler
+
+	last       bool // no handler runs after this one
+	othersDone bool // every other handler has its receipt
+
+	committed bool // a transaction has stored this handler's receipt
+	inTx      bool
+}
+
+// do runs the handler and stores, or hands to the outcome, what came of it.
+func (h *handlerRun) do(ctx context.Context) result {
+	if err := h.claim.Check(); err != nil {
+		return h.classify(ctx, err)
+	}
+	if h.handler.options.Timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, h.handler.options.Timeout)
+		defer cancel()
+	}
+	var err error
+	if h.handler.inTx != nil {
+		h.inTx = true
+		err = h.runInTx(ctx)
+	} else {
+		err = guard.Run(func() error {
+			return h.handler.plain(h.scoped(ctx), h.runner.Registry, &h.msg.Envelope)
+		})
+	}
+	if h.committed {
+		return succeeded(h.handler.key) // what is committed holds, whatever was returned afterwards
+	}
+	if err != nil {
+		res := h.classify(ctx, err)
+		if res.kind == claim.Failed || res.kind == claim.DeadLetter {
+			h.claim.AddReceipt(h.receipt(res.text))
+		}
+		return res
+	}
+	return h.keepReceipt(ctx)
+}
+
+func (h *handlerRun) classify(ctx context.Context, err error) result {
+	return h.runner.classify(ctx, err, h.handler.key, func() time.Duration {
+		return delayOf(h.runner.backoffOf(h.handler), h.claim.Attempt)
+	})
+}
+
+// scoped puts what sideeffect and FinishTx need into the handler's context.
+func (h *handlerRun) scoped(ctx context.Context) context.Context {
+	ctx = context.WithValue(ctx, runKey{}, h)
+	return sideeffect.WithScope(ctx, &sideeffect.Scope{
+		DB: h.runner.DB, Claim: h.claim, TenantID: h.msg.TenantID, Scope: h.msg.scope, MessageID: h.msg.ID.String(),
+		Handler: h.handler.key, ActorID: h.msg.ActorID, InTx: h.inTx,
+	})
+}
+
+// runInTx runs a transactional handler in a transaction of ours.
+func (h *handlerRun) runInTx(ctx context.Context) error {
+	return h.within(ctx, func(tx dbtx.Tx) error {
+		return guard.Run(func() error {
+			return h.handler.inTx(h.scoped(ctx), tx, h.runner.Registry, &h.msg.Envelope)
+		})
+	})
+}
+
+// within commits fn's writes together with the receipt and, if it is the last
+// one missing, the event's completion. The fence comes last, so that no lock is
+// held on the event while user code runs.
+func (h *handlerRun) within(ctx context.Context, fn func(tx dbtx.Tx) error) error {
+	tx, err := h.runner.DB.Begin(ctx)
+	if err != nil {
+		return ourFailure(fmt.Errorf("begin the handler's transaction: %w", err))
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
+	if err := fn(tx); err != nil {
+		if tx.Broken() && ctx.Err() == nil {
+			return &ownFailure{err}
+		}
+		return err
+	}
+	complete := h.last && h.othersDone
+	stored, err := storeReceiptTx(ctx, tx, h.claim.Token, h.receipt(""), complete)
+	if err != nil {
+		return ourFailure(fmt.Errorf("store the receipt: %w", err))
+	}
+	if !stored {
+		return outcome.ErrFenced
+	}
+	if err := tx.Commit(ctx); err != nil {
+		if err := h.lookUpCommit(ctx, err); err != nil {
+			return err
+		}
+	}
+	h.committed = true
+	if complete {
+		h.claim.SetCompleted()
+	}
+	return nil
+}
+
+// lookUpCommit finds out whether a commit whose answer was an error took place.
+func (h *handlerRun) lookUpCommit(ctx context.Context, commitErr error) error {
+	if dbtx.IsRefusal(commitErr) {
+		return fmt.Errorf("commit: %w", commitErr)
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitLookUp)
+	defer cancel()
+	for pause := 50 * time.Millisecond; ; pause = min(2*pause, time.Second) {
+		found, err := receiptOf(ctx, h.runner.DB, h.claim.Token, h.receipt(""))
+		switch {
+		case err == nil && found:
+			return nil
+		case err == nil:
+			return fmt.Errorf("commit: %w", commitErr)
+		case h.claim.Check() != nil:
+			return h.claim.Check()
+		}
+		select {
+		case <-ctx.Done():
+			return ourFailure(fmt.Errorf("commit, with its answer lost and not to be looked up: %w", errors.Join(commitErr, err)))
+		case <-time.After(pause):
+		}
+	}
+}
+
+// commitLookUp is how long the outcome of a commit is asked for. Past it the
+// next attempt finds the receipt, if there is one.
+const commitLookUp = 30 * time.Second
+
+// keepReceipt stores the receipt before the next handler starts; the last one
+// travels with the event's outcome and costs no round trip.
+func (h *handlerRun) keepReceipt(ctx context.Context) result {
+	if h.last {
+		h.claim.AddReceipt(h.receipt(""))
+		return succeeded(h.handler.key)
+	}
+	stored, err := storeReceiptTx(context.WithoutCancel(ctx), h.runner.DB, h.claim.Token, h.receipt(""), false)
+	if err == nil && !stored {
+		err = outcome.ErrFenced
+	}
+	if err != nil {
+		return h.classify(ctx, ourFailure(fmt.Errorf("store the receipt: %w", err)))
+	}
+	return succeeded(h.handler.key)
+}
+
+func (h *handlerRun) receipt(failure string) claim.Receipt {
+	return claim.Receipt{
+		TenantID: h.msg.TenantID, Scope: h.msg.scope, MessageID: h.msg.ID.String(), Handler: h.handler.key,
+		Succeeded: failure == "", Error: failure,
+	}
+}

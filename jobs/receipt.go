@@ -1,0 +1,101 @@
+package jobs
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+
+	"github.com/oxbow-jobs/oxbow/dbtx"
+	"github.com/oxbow-jobs/oxbow/internal/claim"
+)
+
+var (
+	sqlSucceeded = dbtx.Both(`SELECT handler_key FROM {schema}handler_receipts
+WHERE tenant_id = $1 AND scope = $2 AND message_id = $3 AND status = 'succeeded'`)
+
+	sqlReceiptOf = dbtx.Both(`SELECT 1 FROM {schema}handler_receipts
+WHERE tenant_id = $1 AND scope = $2 AND message_id = $3 AND handler_key = $4 AND status = 'succeeded' AND claim_version = $5`)
+
+	// One statement, so that fence, receipt and completion cost one round trip.
+	// A receipt that another claim stored is not touched, and counts as fenced.
+	sqlStoreReceipt = dbtx.Each(`WITH own AS (
+  SELECT j.id FROM {schema}river_job j WHERE `+claim.OwnRowPostgres+` FOR UPDATE OF j
+), receipt AS (
+  INSERT INTO {schema}handler_receipts AS r (tenant_id, scope, message_id, handler_key, status, attempts, claim_version, created_at, updated_at)
+  SELECT $5, $6, $7, $8, 'succeeded', 1, $9, clock_timestamp(), clock_timestamp() FROM own
+  ON CONFLICT (tenant_id, scope, message_id, handler_key) DO UPDATE
+    SET status = 'succeeded', attempts = r.attempts + 1, claim_version = excluded.claim_version, last_error = NULL, updated_at = excluded.updated_at
+    WHERE r.status <> 'succeeded'
+  RETURNING 1
+), done AS (
+  UPDATE {schema}river_job SET state = 'completed', finalized_at = clock_timestamp()
+  FROM own, receipt WHERE river_job.id = own.id AND $10::boolean
+)
+SELECT count(*) FROM receipt`,
+		`INSERT INTO handler_receipts AS r (tenant_id, scope, message_id, handler_key, status, attempts, claim_version, created_at, updated_at)
+SELECT $5, $6, $7, $8, 'succeeded', 1, $9, datetime('now', 'subsec'), datetime('now', 'subsec') FROM river_job j WHERE `+claim.OwnRowSQLite+`
+ON CONFLICT (tenant_id, scope, message_id, handler_key) DO UPDATE
+  SET status = 'succeeded', attempts = r.attempts + 1, claim_version = excluded.claim_version, last_error = NULL, updated_at = excluded.updated_at
+  WHERE r.status <> 'succeeded'
+RETURNING 1`)
+
+	// SQLite has no statement that writes two tables. The receipt before it has
+	// proved the claim in the same transaction, which nobody can write beside.
+	// The lease is renewed here too: the transaction kept the renewal waiting.
+	sqlCompleteLite = dbtx.OnlySQLite(
+		`UPDATE river_job SET state = 'completed', finalized_at = datetime('now', 'subsec') WHERE id = $1`)
+)
+
+// succeeded returns the keys of the handlers that need not run again. It asks
+// nothing for the first claim of an event.
+func (r *Runner) succeeded(ctx context.Context, c *claim.Claim, msg *message) (map[string]bool, error) {
+	if c.Fresh {
+		return nil, nil
+	}
+	rows, err := r.DB.Query(ctx, sqlSucceeded.For(r.DB), msg.TenantID, msg.scope, msg.ID.String())
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	done := make(map[string]bool)
+	for rows.Next() {
+		var key string
+		if err := rows.Scan(&key); err != nil {
+			return nil, err
+		}
+		done[key] = true
+	}
+	return done, rows.Err()
+}
+
+// storeReceiptTx stores a success under the fence, in the caller's transaction,
+// and completes the event if asked. It reports false if the claim is no longer
+// the event's.
+func storeReceiptTx(ctx context.Context, tx dbtx.Tx, token claim.Token, r claim.Receipt, complete bool) (bool, error) {
+	args := token.Args(r.TenantID, r.Scope, r.MessageID, r.Handler, token.Version())
+	if tx.Dialect() == dbtx.Postgres {
+		var stored int
+		err := tx.QueryRow(ctx, sqlStoreReceipt.For(tx), append(args, complete)...).Scan(&stored)
+		return stored == 1, err
+	}
+	var one int
+	err := tx.QueryRow(ctx, sqlStoreReceipt.For(tx), args...).Scan(&one)
+	if errors.Is(err, sql.ErrNoRows) {
+		return false, nil
+	}
+	if err != nil || !complete {
+		return err == nil, err
+	}
+	_, err = tx.Exec(ctx, sqlCompleteLite.For(tx), token.JobID)
+	return err == nil, err
+}
+
+// receiptOf reports whether this claim's success is stored.
+func receiptOf(ctx context.Context, db dbtx.Tx, token claim.Token, r claim.Receipt) (bool, error) {
+	var one int
+	err := db.QueryRow(ctx, sqlReceiptOf.For(db), r.TenantID, r.Scope, r.MessageID, r.Handler, token.Version()).Scan(&one)
+	if errors.Is(err, sql.ErrNoRows) {
+		return false, nil
+	}
+	return err == nil, err
+}

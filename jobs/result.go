@@ -1,0 +1,147 @@
+package jobs
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/riverqueue/river/rivertype"
+
+	"github.com/oxbow-jobs/oxbow/dbtx"
+	"github.com/oxbow-jobs/oxbow/internal/claim"
+	"github.com/oxbow-jobs/oxbow/internal/guard"
+	"github.com/oxbow-jobs/oxbow/internal/outcome"
+)
+
+// The limits of outcomes that use no attempt.
+const (
+	// MaxSnoozes is how often in a row an event may be snoozed.
+	MaxSnoozes = 100
+
+	// MaxInterrupts is how often in a row an event may be interrupted: a handler
+	// that never finishes within one deploy must not run for ever.
+	MaxInterrupts = 20
+)
+
+// databasePause is the wait before an attempt that a database outage ended.
+const databasePause = time.Second
+
+// result is how one handler ended.
+type result struct {
+	handler   string
+	kind      claim.Kind
+	reason    outcome.Reason
+	delay     time.Duration
+	text      string
+	trace     string
+	uncounted bool
+}
+
+func succeeded(handler string) result { return result{handler: handler, kind: claim.Published} }
+
+// classify is total: whatever error a handler made up, it ends as a result with
+// storable text.
+func (r *Runner) classify(ctx context.Context, err error, handler string, retryIn func() time.Duration) (res result) {
+	res = result{handler: handler, kind: claim.Failed, text: outcome.ErrorText(err)}
+	defer func() {
+		if recover() != nil { // an Is, As or Unwrap method of the user's error panicked
+			res.kind, res.delay = claim.Failed, retryIn()
+		}
+	}()
+	var (
+		panicked *guard.PanicError
+		final    *outcome.Final
+		snooze   *outcome.Snooze
+		ours     *ownFailure
+	)
+	switch {
+	case errors.As(err, &panicked) && panicked != nil:
+		res.trace, res.delay = panicked.Stack, retryIn()
+	case errors.Is(err, outcome.ErrLeaseLost):
+		res.kind, res.uncounted = claim.Interrupted, true
+	case errors.As(err, &final) && final != nil:
+		res.kind, res.reason = claim.DeadLetter, final.Reason
+	case errors.As(err, &snooze) && snooze != nil:
+		res.kind, res.delay, res.uncounted = claim.Snoozed, min(max(snooze.Delay, 0), maxDelay), snooze.Sleep
+	case stopping(ctx):
+		res.kind, res.uncounted = claim.Interrupted, errors.Is(context.Cause(ctx), outcome.ErrLeaseLost)
+	case errors.As(err, &ours):
+		res.kind, res.delay, res.uncounted = claim.Interrupted, databasePause, true
+	case dbtx.IsOutage(err) || dbtx.IsTransient(err) && r.databaseAway(ctx):
+		res.kind, res.delay = claim.Interrupted, databasePause
+	default:
+		res.delay = retryIn()
+	}
+	return res
+}
+
+// ownFailure is an outage that our own statements met. It is not the event's
+// fault.
+type ownFailure struct{ err error }
+
+func (e *ownFailure) Error() string { return e.err.Error() }
+func (e *ownFailure) Unwrap() error { return e.err }
+
+func ourFailure(err error) error {
+	if dbtx.IsTransient(err) {
+		return &ownFailure{err}
+	}
+	return err
+}
+
+// databaseAway asks the database for a sign of life, after a handler's error
+// that may have come from a lost connection to it or to anything else.
+func (r *Runner) databaseAway(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	var one int
+	return r.DB.QueryRow(ctx, "SELECT 1").Scan(&one) != nil
+}
+
+// stopping says that the process, not the event, ended the handler: its context
+// was cancelled by a stop or by the loss of the lease. A time-out and an
+// operator's cancellation are the event's own.
+func stopping(ctx context.Context) bool {
+	if !errors.Is(ctx.Err(), context.Canceled) {
+		return false
+	}
+	return !errors.Is(context.Cause(ctx), rivertype.ErrJobCancelledRemotely)
+}
+
+// limitRepeats counts snoozes and interruptions in a row and ends an event that
+// has had too many.
+func limitRepeats(d claim.Decision, row *rivertype.JobRow) claim.Decision {
+	var meta struct {
+		Snoozes    int `json:"oxbow:snoozes"`
+		Interrupts int `json:"oxbow:interrupts"`
+	}
+	_ = json.Unmarshal(row.Metadata, &meta) // an odd row counts from zero
+	switch d.Kind {
+	case claim.Snoozed:
+		d.Snoozes, d.Interrupts = meta.Snoozes, meta.Interrupts
+		if !d.Uncounted {
+			d.Snoozes++
+		}
+		if d.Snoozes > MaxSnoozes {
+			return deadLetter(outcome.SnoozeLimit, errTooManySnoozes)
+		}
+	case claim.Interrupted:
+		d.Snoozes, d.Interrupts = meta.Snoozes, meta.Interrupts
+		if !d.Uncounted {
+			d.Interrupts++
+		}
+		if d.Interrupts > MaxInterrupts {
+			return deadLetter(outcome.InterruptLimit, errTooManyInterrupts)
+		}
+	case claim.Published, claim.Failed, claim.DeadLetter:
+	}
+	return d
+}
+
+var (
+	errTooManySnoozes    = errors.New("snoozed more than 100 times in a row")
+	errTooManyInterrupts = errors.New("interrupted more than 20 times in a row: the handler does not finish between two stops of its worker")
+)
+
+func schemaInvalid(err error) error { return &outcome.Final{Reason: outcome.SchemaInvalid, Err: err} }
