@@ -27,7 +27,7 @@ func (s *Scope) run(ctx context.Context, st *step) (string, error) {
 			return "", err
 		}
 		var response string
-		if response, err = s.advance(ctx, sl, st); !errors.Is(err, errChanged) {
+		if response, err = s.advance(ctx, sl, st); !is(err, errChanged) {
 			return response, err
 		}
 	}
@@ -148,7 +148,7 @@ func (s *Scope) call(ctx context.Context, sl *slot, st *step) (response string, 
 func (s *Scope) settle(ctx context.Context, sl *slot, rec *record, callErr error) (string, error) {
 	err := s.write(ctx, sl, rec, 1)
 	for range rounds {
-		if !errors.Is(err, errChanged) {
+		if !is(err, errChanged) {
 			break
 		}
 		// An operator resolved the effect while it was called. If with a
@@ -164,11 +164,11 @@ func (s *Scope) settle(ctx context.Context, sl *slot, rec *record, callErr error
 	switch {
 	case err == nil:
 		return rec.response, callErr
-	case errors.Is(err, ErrLeaseLost):
+	case is(err, ErrLeaseLost):
 		return "", err
 	case callErr != nil:
 		return "", fmt.Errorf("%w (and its record was not stored: %v)", callErr, err) //nolint:errorlint // the call's error decides
-	case errors.Is(err, errChanged):
+	case is(err, errChanged):
 		return "", errors.New(err.Error())
 	}
 	return "", err

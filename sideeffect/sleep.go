@@ -3,7 +3,6 @@ package sideeffect
 import (
 	"context"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"time"
 
@@ -36,7 +35,7 @@ func Sleep(ctx context.Context, key string, d time.Duration) error {
 	defer sl.release()
 	st := &step{key: key, policy: policySleep, digest: hex.EncodeToString(hashOf("sleep"))}
 	for range rounds {
-		if err = s.sleep(ctx, sl, st, d); !errors.Is(err, errChanged) {
+		if err = s.sleep(ctx, sl, st, d); !is(err, errChanged) {
 			return err
 		}
 	}

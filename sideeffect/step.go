@@ -125,7 +125,12 @@ func (st *step) final(reason outcome.Reason, sentinel, cause error) error {
 	return &outcome.Final{Reason: reason, Err: fmt.Errorf("side effect %q: %w: %w", st.key, sentinel, cause)}
 }
 
-// isNotExecuted and isPermanent survive errors whose methods panic.
+// is, isNotExecuted and isPermanent survive errors whose methods panic.
+func is(err, target error) (yes bool) {
+	defer func() { _ = recover() }()
+	return errors.Is(err, target)
+}
+
 func isNotExecuted(err error) (yes bool) {
 	defer func() { _ = recover() }()
 	var e *notExecuted
