@@ -21,6 +21,9 @@ type openClaim struct {
 	decodeErr error // the row could not be read
 	cancel    context.CancelCauseFunc
 
+	// returned says that its handlers have ended and its outcome is with River.
+	returned atomic.Bool
+
 	// triedBefore says that storing its outcome met an error whose effect on the
 	// database is not known.
 	triedBefore atomic.Bool
@@ -88,6 +91,17 @@ func (c *claims) all() []*openClaim {
 		out = append(out, oc)
 	}
 	return out
+}
+
+// busy is the number of claims whose handlers have not ended.
+func (c *claims) busy() int {
+	n := 0
+	for _, oc := range c.all() {
+		if !oc.returned.Load() {
+			n++
+		}
+	}
+	return n
 }
 
 func (c *claims) suspects() int {

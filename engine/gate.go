@@ -123,8 +123,8 @@ func (g *gate) setBudget(n int) {
 	g.budget = n
 }
 
-// drained says that the budget is used up, or every queue is empty, and nothing
-// that was claimed is still open.
+// drained says that the budget is used up, or every queue is empty, and every
+// handler has ended.
 func (g *gate) drained() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -134,7 +134,7 @@ func (g *gate) drained() bool {
 			empty++
 		}
 	}
-	return (g.budget == 0 || empty == len(g.core.config.Queues)) && len(g.underWay) == 0 && g.core.claims.count() == 0
+	return (g.budget == 0 || empty == len(g.core.config.Queues)) && len(g.underWay) == 0 && g.core.claims.busy() == 0
 }
 
 // oldest is the number of the oldest fetch under way, or of the next one.

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// DispatchOnce claims at most Config.BatchSize due events, works them, waits
-// until every outcome is stored, and stops the engine. It takes the place of
+// DispatchOnce claims at most Config.BatchSize due events, works them, and stops
+// the engine, which stores every outcome. It takes the place of
 // Start and Stop.
 func (e *Engine) DispatchOnce(ctx context.Context) (Counters, error) {
 	c := e.core

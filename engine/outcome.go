@@ -71,6 +71,7 @@ func (c *core) sortOutcomes(ctx context.Context, params *riverdriver.JobSetState
 
 // ending turns a decision into what is stored.
 func (c *core) ending(oc *openClaim, params *riverdriver.JobSetStateIfRunningManyParams, i int) *ending {
+	oc.returned.Store(true) // also where River ran no middleware of ours
 	d := oc.Decision()
 	if d == nil {
 		d = undecided(oc, params, i)

@@ -75,7 +75,10 @@ func (m *guardMiddleware) Work(ctx context.Context, job *rivertype.JobRow, inner
 		return errors.New("oxbow: the claim of this job is not open")
 	}
 	ctx, cancel := context.WithCancelCause(claim.Into(ctx, oc.Claim))
-	defer cancel(nil)
+	defer func() {
+		oc.returned.Store(true)
+		cancel(nil)
+	}()
 	m.core.claims.setCancel(oc, cancel)
 	if oc.suspect {
 		leave, err := m.waitAlone(ctx)

@@ -31,7 +31,7 @@ func Postgres(t testing.TB) *dbtx.Database[pgx.Tx] {
 // Schema(), which the search_path does not name and which needs quoting.
 func PostgresSchema(t testing.TB) *dbtx.Database[pgx.Tx] {
 	t.Helper()
-	schema := `Ox "` + randomName()
+	schema := "Ox_" + randomName() // River takes letters, digits and underscores
 	db := openPostgres(t, schema, baseURL(t), schema)
 	replayOnto(t, db, schema)
 	return db
