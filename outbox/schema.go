@@ -92,7 +92,10 @@ func schemaNumber(literal string) any {
 	return n
 }
 
-var schemaSteps = regexp.MustCompile(`validating (\S*): `)
+var (
+	schemaSteps   = regexp.MustCompile(`validating (\S*): `)
+	schemaMembers = regexp.MustCompile(`(?:missing|unexpected additional) properties:? \["((?:[^"\\]|\\.)*)"`)
+)
 
 // schemaPlace finds in the library's error which member it is about. The error
 // names places in the schema, so the indexes of arrays are not known.
@@ -102,6 +105,9 @@ func schemaPlace(err error) (path, reason string) {
 	if found := schemaSteps.FindAllStringSubmatchIndex(text, -1); len(found) > 0 {
 		last := found[len(found)-1]
 		path, reason = schemaPath(text[last[2]:last[3]]), text[last[1]:]
+	}
+	if found := schemaMembers.FindStringSubmatch(reason); found != nil {
+		path += strictjson.Member(found[1])
 	}
 	const limit = 300
 	if len(reason) > limit {
