@@ -250,12 +250,12 @@ func readPayload(text string) (json.RawMessage, error) {
 	if err := json.Unmarshal(data, &value); err != nil {
 		var syntax *json.SyntaxError
 		if errors.As(err, &syntax) {
-			return nil, invalidf("invalid_payload", "--payload is not valid JSON: %w, at byte %d", err, syntax.Offset)
+			return nil, invalidf("invalid_event", "--payload is not valid JSON: %w, at byte %d", err, syntax.Offset)
 		}
-		return nil, invalidf("invalid_payload", "--payload is not valid JSON: %w", err)
+		return nil, invalidf("invalid_event", "--payload is not valid JSON: %w", err)
 	}
 	if _, object := value.(map[string]any); !object {
-		return nil, invalidf("invalid_payload", "--payload must be a JSON object")
+		return nil, invalidf("invalid_event", "--payload must be a JSON object")
 	}
 	return data, nil
 }

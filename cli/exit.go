@@ -51,10 +51,6 @@ func refusedf(code, format string, args ...any) error {
 	return &exitError{exit: exitRefused, code: code, err: fmt.Errorf(format, args...)}
 }
 
-func notFoundf(format string, args ...any) error {
-	return &exitError{exit: exitNotFound, code: "not_found", err: fmt.Errorf(format, args...)}
-}
-
 // classify finds the exit code and word of any error.
 func classify(err error) *exitError {
 	var known *exitError

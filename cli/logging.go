@@ -31,7 +31,7 @@ func logHandler(w io.Writer, format string, level slog.Level) (slog.Handler, err
 	case format == "json" || format == "auto" && !terminal:
 		return slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level}), nil
 	case format == "text" || format == "auto":
-		return tint.NewHandler(w, &tint.Options{Level: level, NoColor: !terminal}), nil
+		return tint.NewTextHandler(w, &tint.Options{Level: level, NoColor: !terminal}), nil
 	}
 	return nil, usagef("--log-format %q: it is auto, text or json", format)
 }

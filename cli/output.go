@@ -30,23 +30,6 @@ func (p *Program) writeJSON(document any) error {
 	return nil
 }
 
-// page is the document of every list.
-type page[T any] struct {
-	Items      []T     `json:"items"`
-	NextCursor *string `json:"next_cursor"`
-}
-
-func newPage[T any](items []T, next string) page[T] {
-	if items == nil {
-		items = []T{}
-	}
-	doc := page[T]{Items: items}
-	if next != "" {
-		doc.NextCursor = &next
-	}
-	return doc
-}
-
 // maxCell is how much of a value a table shows, in characters.
 const maxCell = 60
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"log/slog"
 	"math"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -38,8 +39,8 @@ func (f *workFlags) addTo(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringSliceVar(&f.installedApps, "installed-app", nil, "apps to run, of those compiled in (env "+envInstalledApps+"; default all)")
 	flags.StringSliceVar(&f.queues, "queue", nil, "queues to work with the most events of each in flight, as in default=100,slow=5 (default: default with the batch size)")
-	flags.StringVar(&f.batchSize, "batch-size", "", "the most events in flight at a time (env "+envBatchSize+"; default 100)")
-	flags.StringVar(&f.idleSleep, "idle-sleep-seconds", "", "how often an idle queue is looked at (env "+envIdleSleep+"; default 1, on SQLite 0.1)")
+	flags.StringVar(&f.batchSize, "batch-size", "", "the most events in flight at a time, a `number` (env "+envBatchSize+"; default 100)")
+	flags.StringVar(&f.idleSleep, "idle-sleep-seconds", "", "how often an idle queue is looked at, in `seconds` (env "+envIdleSleep+"; default 1, on SQLite 0.1)")
 	flags.IntVar(&f.maxIterations, "max-iterations", 0, "end after this many fetches, empty or not (default: never)")
 	flags.StringVar(&f.instanceID, "instance-id", "", "this process's name, to which a random part is added (default: the host's name)")
 	flags.Float64Var(&f.leaseSeconds, "lease-seconds", 10, "how long a silent process keeps its claims")
@@ -136,6 +137,9 @@ func parseIdleSleep(text string, flag bool) (time.Duration, error) {
 	return seconds(n), nil
 }
 
+// queueName is River's rule.
+var queueName = regexp.MustCompile(`^[a-z0-9]+([_-]?[a-z0-9]+)*$`)
+
 // parseQueues reads name=number; a name alone may fill the whole batch.
 func parseQueues(items []string, batch int) (map[string]int, error) {
 	if len(items) == 0 {
@@ -152,8 +156,11 @@ func parseQueues(items []string, batch int) (map[string]int, error) {
 			}
 			limit = n
 		}
-		if _, twice := queues[name]; twice || name == "" {
-			return nil, usagef("--queue %q: each queue is named once, as in default=100", item)
+		if _, twice := queues[name]; twice {
+			return nil, usagef("--queue %q: each queue is named once", item)
+		}
+		if len(name) > 64 || !queueName.MatchString(name) {
+			return nil, usagef("--queue %q: a queue's name is lower-case letters and digits with single - or _ between them, at most 64", item)
 		}
 		queues[name] = limit
 	}

@@ -82,7 +82,7 @@ func (p *Program) workUntilStopped(ctx context.Context, eng *engine.Engine) erro
 	}
 	select {
 	case <-ctx.Done():
-	case <-eng.Done():
+	case <-eng.Ended():
 	}
 	stopErr := stopEngine(ctx, eng)
 	requested := ctx.Err() != nil
