@@ -72,6 +72,9 @@ func RunUndos(ctx context.Context, s *Scope, why *outcome.Final) (*outcome.Final
 	if err != nil || len(steps) == 0 {
 		return why, err
 	}
+	if err := s.checkLease(ctx); err != nil {
+		return nil, err
+	}
 	if begun != nil {
 		why = begun
 	}
@@ -141,6 +144,8 @@ func (s *Scope) undoSteps(ctx context.Context) (steps []*undoStep, begun *outcom
 }
 
 func (s *Scope) recordedUndos(ctx context.Context) (map[string]*undoStep, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout) // a stop must not hide that there are none
+	defer cancel()
 	rows, err := s.DB.Query(ctx, listUndos.For(s.DB), s.TenantID, s.Scope, s.MessageID, s.Handler)
 	if err != nil {
 		return nil, fmt.Errorf("list undo steps: %w", err)
