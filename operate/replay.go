@@ -104,7 +104,7 @@ UPDATE river_job AS j SET
     '$."oxbow:errors_before"', coalesce(json_array_length(j.errors), 0),
     '$."oxbow:replays"', 1 + CASE WHEN json_type(j.metadata, '$."oxbow:replays"') = 'integer' THEN j.metadata ->> '$."oxbow:replays"' ELSE 0 END)
 WHERE j.id IN (SELECT value FROM json_each($1)) AND j.state IN ('discarded', 'cancelled') AND NOT `+unresolved+`
-RETURNING j.id`)
+RETURNING id`)
 
 // replayTx replays those of the jobs that are dead and have no unresolved
 // effect, and returns their ids.
