@@ -3,9 +3,6 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 
-VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
-MODULE := github.com/oxbow-jobs/oxbow
-
 .PHONY: help demo test lint build bench clean services-up services-down
 
 help: ## List the commands
@@ -20,8 +17,8 @@ test: ## Start Postgres and RabbitMQ, run every test, end them again
 lint: ## go vet, staticcheck, gofmt and the syntax of the scripts
 	scripts/lint
 
-build: ## Static binaries of worker and admin into bin/
-	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X $(MODULE)/cli.version=$(VERSION)' -o bin/ ./cmd/worker ./cmd/admin
+build: ## Static binaries of worker and admin into bin/, stamped with the commit ("go version -m" shows it)
+	CGO_ENABLED=0 go build -buildvcs=auto -trimpath -ldflags '-s -w' -o bin/ ./cmd/worker ./cmd/admin
 	@ls -lh bin/worker bin/admin
 
 bench: ## Run the Go benchmarks against private servers
