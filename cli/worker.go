@@ -16,7 +16,7 @@ func Worker(apps ...jobs.App) *Program {
   worker run --database-url postgres://localhost/app --installed-app billing`,
 	}
 	p := newProgram(root, apps)
-	commands := group("worker", root.Short, newWorkerDemo(p), newWorkerRun(p), newWorkerDispatchOnce(p))
+	commands := group("worker", root.Short, newWorkerDemo(p), newWorkerRun(p), newWorkerDispatchOnce(p), newWorkerBench(p))
 	root.AddCommand(commands.Commands()...)
 	root.RunE = commands.RunE
 	return p
