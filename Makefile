@@ -21,8 +21,8 @@ build: ## Static binaries of worker and admin into bin/, stamped with the commit
 	CGO_ENABLED=0 go build -buildvcs=auto -trimpath -ldflags '-s -w' -o bin/ ./cmd/worker ./cmd/admin
 	@ls -lh bin/worker bin/admin
 
-bench: ## Run the Go benchmarks against private servers
-	scripts/with-services go test -run "^$$" -bench . -benchmem ./...
+bench: ## Measure this engine beside plain River, on a private Postgres
+	scripts/with-services go run ./cmd/worker bench
 
 services-up: ## Start Postgres and RabbitMQ and leave them running
 	scripts/services up

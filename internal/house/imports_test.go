@@ -27,6 +27,7 @@ var floors = []struct {
 	{"dbtx", 0},
 	{"internal/dbtest", 3},
 	{"internal/lab", 5},
+	{"internal/bench", 6},
 	{"internal/*", 1},
 	{"migrations", 2},
 	{"outbox", 3},
