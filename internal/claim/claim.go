@@ -39,6 +39,7 @@ type Claim struct {
 	receipts  []Receipt
 	decision  *Decision
 	completed bool
+	void      bool
 }
 
 // Receipt is a handler's result that travels with the outcome.
@@ -131,10 +132,30 @@ func (c *Claim) Completed() bool {
 	return c.completed
 }
 
-// Check returns an error that wraps outcome.ErrLeaseLost when the claim's
-// process is no longer sure of its lease.
+// Void notes that the claim is lost for good: the process gave up its lease, or
+// the database refused a write of the claim. A lease that is won anew does not
+// bring it back.
+func (c *Claim) Void() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.void = true
+}
+
+func (c *Claim) isVoid() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.void
+}
+
+// Check returns an error that wraps outcome.ErrLeaseLost when the claim is void
+// or its process is no longer sure of its lease.
 func (c *Claim) Check() error {
-	if c == nil || c.Lost == nil {
+	switch {
+	case c == nil:
+		return nil
+	case c.isVoid():
+		return outcome.ErrLeaseLost
+	case c.Lost == nil:
 		return nil
 	}
 	return c.Lost()
