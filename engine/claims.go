@@ -35,6 +35,7 @@ type openClaim struct {
 type claims struct {
 	mu    sync.Mutex
 	open  map[int64]*openClaim
+	busy  atomic.Int64  // claims whose handlers have not ended
 	empty chan struct{} // closed and replaced whenever a claim closes
 }
 
@@ -50,6 +51,7 @@ func (c *claims) add(oc *openClaim) bool {
 		return false
 	}
 	c.open[oc.JobID] = oc
+	c.busy.Add(1)
 	return true
 }
 
@@ -64,7 +66,10 @@ func (c *claims) close(ids ...int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, id := range ids {
-		delete(c.open, id)
+		if oc := c.open[id]; oc != nil {
+			c.markReturned(oc)
+			delete(c.open, id)
+		}
 	}
 	close(c.empty)
 	c.empty = make(chan struct{})
@@ -93,15 +98,11 @@ func (c *claims) all() []*openClaim {
 	return out
 }
 
-// busy is the number of claims whose handlers have not ended.
-func (c *claims) busy() int {
-	n := 0
-	for _, oc := range c.all() {
-		if !oc.returned.Load() {
-			n++
-		}
+// markReturned notes that a claim's handlers have ended.
+func (c *claims) markReturned(oc *openClaim) {
+	if oc.returned.CompareAndSwap(false, true) {
+		c.busy.Add(-1)
 	}
-	return n
 }
 
 func (c *claims) suspects() int {
@@ -114,11 +115,13 @@ func (c *claims) suspects() int {
 	return n
 }
 
-// cancelAll ends the handlers of every open claim.
+// cancelAll ends the handlers of every open claim. One that does not heed its
+// context finds its claim void.
 func (c *claims) cancelAll(cause error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, oc := range c.open {
+		oc.Void()
 		if oc.cancel != nil {
 			oc.cancel(cause)
 		}
