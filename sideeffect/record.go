@@ -206,6 +206,7 @@ func (s *Scope) refused(ctx context.Context, rec *record) error {
 		return fmt.Errorf("check the claim: %w", err)
 	}
 	if own == 0 {
+		s.Claim.Void() // a handler that goes on all the same starts no further step
 		return outcome.ErrFenced
 	}
 	is, err := s.lookUp(ctx, rec.key)
