@@ -22,7 +22,7 @@ var (
 
 	sqlReclaim = dbtx.Each(`WITH gone AS (
   SELECT j.id, h.instance_id,
-    CASE WHEN jsonb_typeof(j.metadata -> 'oxbow:lost') = 'number' THEN least((j.metadata ->> 'oxbow:lost')::numeric, 1000)::int ELSE 0 END + 1 AS lost
+    CASE WHEN jsonb_typeof(j.metadata -> 'oxbow:lost') = 'number' THEN greatest(least((j.metadata ->> 'oxbow:lost')::numeric, 1000), 0)::int ELSE 0 END + 1 AS lost
   FROM {schema}river_job j JOIN {schema}process_heartbeats h ON h.instance_id = j.attempted_by[array_length(j.attempted_by, 1)]
   WHERE j.state = 'running' AND (h.state IN ('lost', 'stopped') OR j.attempted_at < h.registered_at)
   ORDER BY j.id LIMIT 1000 FOR UPDATE OF j SKIP LOCKED
@@ -72,16 +72,17 @@ RETURNING id, state`)
   AND NOT EXISTS (SELECT 1 FROM river_job j WHERE j.state = 'running' AND j.attempted_by ->> '$[#-1]' = h.instance_id)`)
 )
 
-// reclaimEvery is the interval of reclaim and of moving due work, ± 20 %.
+// reclaimEvery is the interval of reclaim and of moving due work, ± 20 %. With a
+// short lease it is shorter, so that a pass on time is never taken for one after
+// an absence.
 const reclaimEvery = time.Second
 
 // keepHouse reclaims lost claims and moves due work until ctx ends.
 func (c *core) keepHouse(ctx context.Context) {
-	var lastPass time.Time
-	started := time.Now()
-	waitUntil := started // nobody is marked before this
+	every := min(reclaimEvery, c.config.LeaseTTL/5)
+	var lastPass, waitUntil time.Time // nobody is marked before waitUntil
 	for n := 0; ; n++ {
-		if !pause(ctx, time.Duration(float64(reclaimEvery)*(0.8+0.4*rand.Float64()))) {
+		if !pause(ctx, time.Duration(float64(every)*(0.8+0.4*rand.Float64()))) {
 			return
 		}
 		// If this process or the database was away, the others may have had no
