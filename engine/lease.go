@@ -131,18 +131,31 @@ func (l *lease) run(ctx context.Context) {
 	every := l.core.config.LeaseTTL / 5
 	conn := &leaseConn{db: l.core.db}
 	defer conn.close()
+	watched := make(chan struct{})
+	defer func() { <-watched }()
+	go func() {
+		defer close(watched)
+		l.watch(ctx)
+	}()
 	for {
 		wait := every
 		if err := l.beat(ctx, conn); err != nil && ctx.Err() == nil {
 			wait = min(every, 500*time.Millisecond)
 			l.core.log.WarnContext(ctx, "the lease was not renewed", "error", err, "sure_for", max(l.remaining(), 0).Round(time.Millisecond))
 		}
+		if !pause(ctx, wait) {
+			return
+		}
+	}
+}
+
+// watch gives the lease up at the moment that it can no longer be proved, also
+// while a renewal hangs: from then on others may take the claims.
+func (l *lease) watch(ctx context.Context) {
+	for pause(ctx, max(l.remaining(), l.core.config.LeaseTTL/50)) {
 		if l.expired() {
 			l.core.log.ErrorContext(ctx, "the lease can no longer be proved: handlers are cancelled, nothing is claimed until it can")
 			l.giveUp()
-		}
-		if !pause(ctx, wait) {
-			return
 		}
 	}
 }
