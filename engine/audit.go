@@ -27,7 +27,7 @@ func (c *core) audit(ctx context.Context) error {
 	}
 	var orphans []claim.Token
 	for _, token := range listed {
-		if c.claims.get(token.JobID) == nil {
+		if !c.working(token) {
 			orphans = append(orphans, token)
 		}
 	}
@@ -35,7 +35,7 @@ func (c *core) audit(ctx context.Context) error {
 		return nil
 	}
 	for _, token := range orphans {
-		if c.claims.get(token.JobID) != nil {
+		if c.working(token) {
 			continue
 		}
 		if ok, err := c.putBack(ctx, token, 0); err != nil {
@@ -45,6 +45,13 @@ func (c *core) audit(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// working reports whether the claim is open in this process. An older claim of
+// the same job, with a handler that does not end, is another one.
+func (c *core) working(token claim.Token) bool {
+	oc := c.claims.get(token.JobID)
+	return oc != nil && oc.AttemptedAt.Equal(token.AttemptedAt)
 }
 
 func (c *core) runningHere(ctx context.Context) ([]claim.Token, error) {
