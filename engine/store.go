@@ -195,10 +195,28 @@ func (c *core) selectParams(params *riverdriver.JobSetStateIfRunningManyParams, 
 		out.Attempt = append(out.Attempt, params.Attempt[i])
 		out.ErrData = append(out.ErrData, cleanJSON(params.ErrData[i]))
 		out.FinalizedAt = append(out.FinalizedAt, params.FinalizedAt[i])
-		out.MetadataDoMerge = append(out.MetadataDoMerge, params.MetadataDoMerge[i])
-		out.MetadataUpdates = append(out.MetadataUpdates, cleanJSON(params.MetadataUpdates[i]))
+		updates := withoutToken(params.MetadataUpdates[i])
+		out.MetadataDoMerge = append(out.MetadataDoMerge, params.MetadataDoMerge[i] && updates != nil)
+		out.MetadataUpdates = append(out.MetadataUpdates, cleanJSON(updates))
 		out.ScheduledAt = append(out.ScheduledAt, due)
 		out.State = append(out.State, params.State[i])
+	}
+	return out
+}
+
+// withoutToken drops what an attempt told the pilot only.
+func withoutToken(updates []byte) []byte {
+	var all map[string]json.RawMessage
+	if json.Unmarshal(updates, &all) != nil {
+		return updates
+	}
+	delete(all, tokenKey)
+	if len(all) == 0 {
+		return nil
+	}
+	out, err := json.Marshal(all)
+	if err != nil {
+		return updates
 	}
 	return out
 }
