@@ -76,10 +76,13 @@ func (m *guardMiddleware) Work(ctx context.Context, job *rivertype.JobRow, inner
 	}
 	ctx, cancel := context.WithCancelCause(claim.Into(ctx, oc.Claim))
 	defer func() {
-		oc.returned.Store(true)
+		m.core.claims.markReturned(oc)
 		cancel(nil)
 	}()
 	m.core.claims.setCancel(oc, cancel)
+	if err := river.MetadataSet(ctx, tokenKey, oc.Version()); err != nil {
+		return err
+	}
 	if oc.suspect {
 		leave, err := m.waitAlone(ctx)
 		if err != nil {
