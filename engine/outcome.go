@@ -36,6 +36,9 @@ type ending struct {
 // River calls it again with the same parameters after an error, so it neither
 // changes them nor forgets a claim before its outcome is settled.
 func (p *pilot) JobSetStateIfRunningMany(ctx context.Context, exec riverdriver.Executor, params *riverdriver.JobSetStateIfRunningManyParams) ([]*rivertype.JobRow, error) {
+	if _, inCallersTx := exec.(riverdriver.ExecutorTx); inCallersTx && p.core.hasEvent(params.ID) {
+		return nil, errNotCompleted
+	}
 	events, others := p.core.sortOutcomes(ctx, params)
 	if err := p.core.store(ctx, events); err != nil {
 		// River drops a batch whose error wraps context.Canceled. While the
@@ -49,13 +52,42 @@ func (p *pilot) JobSetStateIfRunningMany(ctx context.Context, exec riverdriver.E
 	return rows, err
 }
 
+// errNotCompleted refuses river.JobCompleteTx for events: their receipts and the
+// fence belong into the same transaction.
+var errNotCompleted = errors.New("oxbow: an event is not completed through River: use jobs.HandleTx or jobs.FinishTx")
+
+func (c *core) hasEvent(ids []int64) bool {
+	for _, id := range ids {
+		if oc := c.claims.get(id); oc != nil && isOurs(oc.kind) {
+			return true
+		}
+	}
+	return false
+}
+
+// tokenKey is the metadata key under which an attempt tells the pilot which
+// claim it is. It is never stored.
+const tokenKey = "oxbow:claim"
+
+// ofAnother says that an outcome belongs to an earlier claim of the job: River
+// repeats a batch of which only a part was stored, and what it repeats must not
+// end the claim that has begun since. An attempt that never reached our
+// middleware names no claim, and is the open one.
+func (oc *openClaim) ofAnother(metadata []byte) bool {
+	var told struct {
+		Claim *int64 `json:"oxbow:claim"`
+	}
+	_ = json.Unmarshal(metadata, &told) // River encoded it
+	return told.Claim != nil && *told.Claim != oc.Version()
+}
+
 // sortOutcomes splits what River reports into endings of events and the indexes
 // of other jobs. An outcome without an open claim was settled before.
 func (c *core) sortOutcomes(ctx context.Context, params *riverdriver.JobSetStateIfRunningManyParams) (events []*ending, others []int) {
 	for i, id := range params.ID {
 		oc := c.claims.get(id)
 		switch {
-		case oc == nil:
+		case oc == nil || oc.ofAnother(params.MetadataUpdates[i]):
 			c.log.DebugContext(ctx, "an outcome of a claim that is settled", "job_id", id)
 		case !isOurs(oc.kind):
 			others = append(others, i)
@@ -71,7 +103,7 @@ func (c *core) sortOutcomes(ctx context.Context, params *riverdriver.JobSetState
 
 // ending turns a decision into what is stored.
 func (c *core) ending(oc *openClaim, params *riverdriver.JobSetStateIfRunningManyParams, i int) *ending {
-	oc.returned.Store(true) // also where River ran no middleware of ours
+	c.claims.markReturned(oc) // also where River ran no middleware of ours
 	d := oc.Decision()
 	if d == nil {
 		d = undecided(oc, params, i)
