@@ -106,6 +106,25 @@ func TestAClaimOfALostInstanceRecordsNothing(t *testing.T) {
 	})
 }
 
+func TestALeaseLostDuringTheLookUpStartsNoCall(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, db dbtx.DB) {
+		e, v := newEvent(t, db), newVendor(t)
+		e.again()
+		checks := 0
+		e.claim.Lost = func() error {
+			if checks++; checks > 1 {
+				return outcome.ErrLeaseLost
+			}
+			return nil
+		}
+		_, err := run(e.ctx, v, "charge", nil)
+		require.ErrorIs(t, err, sideeffect.ErrLeaseLost)
+		require.Zero(t, v.count())
+		require.Zero(t, e.rows())
+	})
+}
+
 func TestAFinishedCallIsRecordedAfterAStopSignal(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, db dbtx.DB) {
@@ -158,7 +177,7 @@ func TestARecordWhoseAnswerWasLostIsFound(t *testing.T) {
 	})
 }
 
-func TestAReclaimWaitsForARecordAndViceVersa(t *testing.T) {
+func TestARecordWaitsForAReclaim(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, db dbtx.DB) {
 		if db.Dialect() == dbtx.SQLite {

@@ -246,6 +246,10 @@ func TestRunRefusesMisuseBeforeAnyCall(t *testing.T) {
 		_, err = run(e.ctx, v, "charge", nil)
 		require.ErrorIs(t, err, sideeffect.ErrEffectInTx)
 		e.scope.InTx = false
+		type unit struct{}
+		e.scope.InUnit = func(ctx context.Context) bool { return ctx.Value(unit{}) != nil }
+		_, err = run(context.WithValue(e.ctx, unit{}, 1), v, "charge", nil)
+		require.ErrorIs(t, err, sideeffect.ErrEffectInTx)
 
 		_, err = sideeffect.Run(e.ctx, "outer", order, func(ctx context.Context, _ string) (receipt, error) {
 			return sideeffect.Run(ctx, "outer", order, v.charge)

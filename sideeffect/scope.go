@@ -30,6 +30,12 @@ type Scope struct {
 	// for a transaction in the middle use OpenTx.
 	InTx bool
 
+	// InUnit reports whether a context is that of a transaction which the
+	// handler opened by other means, such as a unit of work; may be nil. On
+	// SQLite, where all share one connection, an effect there would wait for
+	// itself.
+	InUnit func(ctx context.Context) bool
+
 	openTx atomic.Int32
 
 	mu      sync.Mutex
@@ -82,7 +88,7 @@ func scopeOf(ctx context.Context) (*Scope, error) {
 	if s == nil {
 		return nil, ErrNoScope
 	}
-	if s.InTx || s.openTx.Load() > 0 {
+	if s.InTx || s.openTx.Load() > 0 || s.InUnit != nil && s.InUnit(ctx) {
 		return nil, ErrEffectInTx
 	}
 	return s, nil

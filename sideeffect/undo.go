@@ -69,8 +69,11 @@ type undoStep struct {
 // claim it asks no database.
 func RunUndos(ctx context.Context, s *Scope, why *outcome.Final) (*outcome.Final, error) {
 	steps, begun, err := s.undoSteps(ctx)
-	if err != nil || len(steps) == 0 {
-		return why, err
+	if err != nil {
+		return nil, err
+	}
+	if len(steps) == 0 {
+		return why, nil
 	}
 	if err := s.checkLease(ctx); err != nil {
 		return nil, err
