@@ -48,8 +48,9 @@ func (c *Config) validate() error {
 
 // InsertOpts are the options of one event. A nil value means the defaults.
 type InsertOpts struct {
-	// ID is the event's id. An id that exists already makes the insert a
-	// Duplicate. Defaults to a new UUIDv7.
+	// ID is the event's id. An id that is stored already makes the insert a
+	// Duplicate, for as long as the stored event is kept: published events are
+	// removed after a time. Defaults to a new UUIDv7.
 	ID uuid.UUID
 
 	// AggregateType and AggregateID say what the event is about. Default to empty.
@@ -171,7 +172,8 @@ func (c *Client[TTx]) Registry() *Registry { return c.core.registry }
 // Two transactions that insert the same id at once wait for each other as any
 // two writers of one row do. One call sorts its ids, so that calls do not
 // deadlock; transactions of several calls that give ids should give them in the
-// same order.
+// same order. Under repeatable read or serializable isolation the later one of
+// the two fails with the database's serialization error.
 func (c *Client[TTx]) InsertTx(ctx context.Context, tx TTx, payload Payload, opts *InsertOpts) (*InsertResult, error) {
 	return one(c.core.insert(ctx, c.wrap(tx), []InsertParams{{Payload: payload, Opts: opts}}))
 }

@@ -6,6 +6,7 @@ import (
 	"math"
 	"reflect"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -22,6 +23,9 @@ func (t *Type) resolve(goType reflect.Type, given *jsonschema.Schema) error {
 		inferred, err := inferSchema(goType)
 		if err != nil {
 			return fmt.Errorf("infer a schema: %w", err)
+		}
+		if inferred.Type != "object" && !slices.Contains(inferred.Types, "object") {
+			return fmt.Errorf("a payload must be a JSON object, and a %v is none", goType)
 		}
 		t.Schema, read = inferred, inferred.CloneSchemas()
 		open(read)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -90,7 +91,7 @@ func (c *core) store(ctx context.Context, tx dbtx.Tx, events []*prepared) ([]*In
 		if err != nil {
 			// If the statement itself failed on Postgres, the transaction is over
 			// and so are the rows: the error of taking them back says nothing new.
-			if undoErr := undo(ctx, tx, inserted); undoErr != nil && err == ErrEventConflict {
+			if undoErr := undo(ctx, tx, inserted); undoErr != nil && errors.Is(err, ErrEventConflict) {
 				return nil, undoErr
 			}
 			return nil, err
