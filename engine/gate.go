@@ -52,7 +52,7 @@ func (g *gate) room() int {
 	if g.stopped || len(g.reasons) > 0 || g.spent() || c.lease.lost() != nil || c.claims.suspects() > 0 {
 		return 0
 	}
-	room := c.config.BatchSize - c.claims.count() - g.reserved
+	room := c.config.BatchSize - int(c.claims.busy.Load()) - g.reserved
 	if g.budget != unlimited {
 		room = min(room, g.budget-g.reserved)
 	}
@@ -134,7 +134,7 @@ func (g *gate) drained() bool {
 			empty++
 		}
 	}
-	return (g.budget == 0 || empty == len(g.core.config.Queues)) && len(g.underWay) == 0 && g.core.claims.busy() == 0
+	return (g.budget == 0 || empty == len(g.core.config.Queues)) && len(g.underWay) == 0 && g.core.claims.busy.Load() == 0
 }
 
 // oldest is the number of the oldest fetch under way, or of the next one.

@@ -14,6 +14,10 @@ import (
 // sqlStoreOutcomes fences, stores receipts and sets the states of a whole batch
 // in one statement. The first five columns of c are the token.
 //
+// Postgres expects one row of every step, whatever the batch: so no step joins
+// two of them, which it would do row by row, and IS TRUE keeps the receipts'
+// condition a hashed look-up.
+//
 // The lock time-out is set inside the statement, before it locks its first row,
 // so that an operator's open transaction cannot hold up the batch.
 var sqlStoreOutcomes = dbtx.OnlyPostgres(`WITH lock_timeout AS MATERIALIZED (
@@ -22,7 +26,8 @@ var sqlStoreOutcomes = dbtx.OnlyPostgres(`WITH lock_timeout AS MATERIALIZED (
   SELECT * FROM unnest($2::bigint[], $3::timestamptz[], $4::int[], $5::text[], $6::int[], $7::bigint[], $8::text[], $9::text[])
     AS c(id, attempted_at, attempt, state, new_attempt, delay, error, metadata)
 ), own AS (
-  SELECT j.id FROM lock_timeout, c JOIN {schema}river_job j ON j.id = c.id
+  SELECT j.id, c.state, c.new_attempt, c.delay, c.error, c.metadata
+  FROM lock_timeout, c JOIN {schema}river_job j ON j.id = c.id
   WHERE j.state::text = 'running' AND j.attempted_at = c.attempted_at AND j.attempt = c.attempt
     AND j.attempted_by[array_length(j.attempted_by, 1)] = $1
     AND EXISTS (SELECT 1 FROM {schema}process_heartbeats h
@@ -32,20 +37,21 @@ var sqlStoreOutcomes = dbtx.OnlyPostgres(`WITH lock_timeout AS MATERIALIZED (
   INSERT INTO {schema}handler_receipts AS r (tenant_id, scope, message_id, handler_key, status, attempts, claim_version, last_error, created_at, updated_at)
   SELECT n.tenant_id, n.scope, n.message_id, n.handler_key, n.status, 1, n.claim_version, n.error, clock_timestamp(), clock_timestamp()
   FROM unnest($10::bigint[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[], $16::bigint[], $17::text[])
-    AS n(id, tenant_id, scope, message_id, handler_key, status, claim_version, error) JOIN own ON own.id = n.id
+    AS n(id, tenant_id, scope, message_id, handler_key, status, claim_version, error)
+  WHERE (n.id IN (SELECT own.id FROM own)) IS TRUE
   ON CONFLICT (tenant_id, scope, message_id, handler_key) DO UPDATE
     SET status = excluded.status, attempts = r.attempts + 1, claim_version = excluded.claim_version, last_error = excluded.last_error, updated_at = excluded.updated_at
     WHERE r.status <> 'succeeded'
 ), stored AS (
   UPDATE {schema}river_job j SET
-    state = (CASE WHEN c.state IN ('available', 'scheduled', 'retryable') AND j.metadata ? 'cancel_attempted_at' THEN 'cancelled' ELSE c.state END)::{schema}river_job_state,
-    attempt = c.new_attempt,
-    finalized_at = CASE WHEN c.state IN ('completed', 'discarded') OR j.metadata ? 'cancel_attempted_at' THEN clock_timestamp() END,
-    scheduled_at = CASE WHEN c.state IN ('available', 'scheduled', 'retryable')
-      THEN greatest(clock_timestamp() + c.delay * interval '1 microsecond', j.attempted_at + interval '1 microsecond') ELSE j.scheduled_at END,
-    errors = CASE WHEN c.error IS NULL THEN j.errors ELSE array_append(j.errors, c.error::jsonb) END,
-    metadata = CASE WHEN c.metadata IS NULL THEN j.metadata ELSE j.metadata || c.metadata::jsonb END
-  FROM own JOIN c ON c.id = own.id WHERE j.id = own.id
+    state = (CASE WHEN own.state IN ('available', 'scheduled', 'retryable') AND j.metadata ? 'cancel_attempted_at' THEN 'cancelled' ELSE own.state END)::{schema}river_job_state,
+    attempt = own.new_attempt,
+    finalized_at = CASE WHEN own.state IN ('completed', 'discarded') OR j.metadata ? 'cancel_attempted_at' THEN clock_timestamp() END,
+    scheduled_at = CASE WHEN own.state IN ('available', 'scheduled', 'retryable')
+      THEN greatest(clock_timestamp() + own.delay * interval '1 microsecond', j.attempted_at + interval '1 microsecond') ELSE j.scheduled_at END,
+    errors = CASE WHEN own.error IS NULL THEN j.errors ELSE array_append(j.errors, own.error::jsonb) END,
+    metadata = CASE WHEN own.metadata IS NULL THEN j.metadata ELSE j.metadata || own.metadata::jsonb END
+  FROM own WHERE j.id = own.id
   RETURNING j.id, j.state::text
 )
 SELECT id, state FROM stored`)

@@ -7,6 +7,7 @@ import (
 	"github.com/riverqueue/river/riverdriver"
 
 	"github.com/oxbow-jobs/oxbow/dbtx"
+	"github.com/oxbow-jobs/oxbow/internal/eventkey"
 )
 
 var (
@@ -37,16 +38,11 @@ func pruneByMessage(table string) *dbtx.SQL {
 	return dbtx.Each(`DELETE FROM {schema}`+table+` r WHERE r.ctid = ANY (ARRAY(
   SELECT o.ctid FROM {schema}`+table+` o
   WHERE o.updated_at < now() - $1 * interval '1 microsecond'
-    AND NOT EXISTS (SELECT 1 FROM {schema}river_job j
-      WHERE j.unique_key = decode(replace(o.message_id, '-', ''), 'hex') AND j.unique_states IS NOT NULL
-        AND {schema}river_job_state_in_bitmask(j.unique_states, j.state))
+    AND NOT EXISTS (SELECT 1 FROM {schema}river_job j WHERE `+eventkey.Postgres(`decode(replace(o.message_id, '-', ''), 'hex')`)+`)
   LIMIT 1000))`,
-		`DELETE FROM `+table+` WHERE rowid IN (
-  SELECT o.rowid FROM `+table+` o
-  WHERE o.updated_at < datetime('now', 'subsec', '-' || ($1 / 1000000) || ' seconds')
-    AND NOT EXISTS (SELECT 1 FROM river_job j
-      WHERE j.unique_key = unhex(replace(o.message_id, '-', '')) AND j.state <> 'completed')
-  LIMIT 1000)`)
+		`DELETE FROM `+table+` AS o
+WHERE o.updated_at < datetime('now', 'subsec', '-' || ($1 / 1000000) || ' seconds')
+  AND NOT EXISTS (SELECT 1 FROM river_job j WHERE `+eventkey.SQLite(`unhex(replace(o.message_id, '-', ''))`)+`)`)
 }
 
 // JobDeleteBefore deletes finished jobs on behalf of River's cleaner, by kind:
@@ -78,7 +74,7 @@ func (c *core) prune(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			if n < 1000 {
+			if n < 1000 || c.sqlite() { // SQLite deletes them all at once
 				break
 			}
 		}

@@ -1,0 +1,22 @@
+package engine
+
+import (
+	"context"
+	"time"
+
+	"github.com/riverqueue/river/riverdriver"
+)
+
+// CleanUp runs what River's cleaner runs on a leader, with its default periods.
+func (e *Engine) CleanUp(ctx context.Context) (int, error) {
+	p := &pilot{core: e.core}
+	return p.JobDeleteBefore(ctx, nil, &riverdriver.JobDeleteBeforeParams{
+		CancelledDoDelete: true, CancelledFinalizedAtHorizon: time.Now().Add(-24 * time.Hour),
+		CompletedDoDelete: true, CompletedFinalizedAtHorizon: time.Now().Add(-24 * time.Hour),
+		DiscardedDoDelete: true, DiscardedFinalizedAtHorizon: time.Now().Add(-7 * 24 * time.Hour),
+		Max: 1000,
+	})
+}
+
+// Prune runs the pruning of receipts and effects.
+func (e *Engine) Prune(ctx context.Context) error { return e.core.prune(ctx) }
