@@ -15,7 +15,8 @@ import (
 )
 
 // MaxUndoTries is how often an undo step is tried before the event becomes a
-// dead letter that lists the steps still missing. A replay gives as many again.
+// dead letter that lists the steps still missing. A replay gives up to as many
+// again: every tenth failed try ends with a dead letter.
 const MaxUndoTries = 10
 
 // UndoError says that an undo step did not succeed and will be tried again.
