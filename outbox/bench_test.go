@@ -8,20 +8,20 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/oxbow-jobs/oxbow/dbtx"
+	"github.com/oxbow-jobs/oxbow/internal/dbtest"
 	"github.com/oxbow-jobs/oxbow/outbox"
 )
 
 // One batch of 1,000 events with 600-byte payloads per operation.
 func BenchmarkInsertMany(b *testing.B) {
 	for name, given := range map[string]bool{"Generated": false, "Given": true} {
-		b.Run("Postgres/"+name, func(b *testing.B) { benchmarkInsertMany(b, openPostgres(b), given) })
-		b.Run("SQLite/"+name, func(b *testing.B) { benchmarkInsertMany(b, openSQLite(b), given) })
+		b.Run("Postgres/"+name, func(b *testing.B) { benchmarkInsertMany(b, dbtest.Postgres(b), given) })
+		b.Run("SQLite/"+name, func(b *testing.B) { benchmarkInsertMany(b, dbtest.SQLite(b), given) })
 	}
 }
 
 func benchmarkInsertMany[TTx any](b *testing.B, db *dbtx.Database[TTx], given bool) {
 	const batch = 1_000
-	migrate(b, db)
 	registry := outbox.NewRegistry()
 	require.NoError(b, outbox.Register[invoiceCreated](registry, nil))
 	client, err := outbox.NewClient(db, registry, nil)

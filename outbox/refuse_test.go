@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"github.com/oxbow-jobs/oxbow/internal/dbtest"
 	"github.com/oxbow-jobs/oxbow/outbox"
 )
 
@@ -160,8 +161,7 @@ func FuzzText(f *testing.F) {
 	}
 	registry := outbox.NewRegistry()
 	require.NoError(f, outbox.Register[invoiceCreated](registry, nil))
-	db := openSQLite(f)
-	migrate(f, db)
+	db := dbtest.SQLite(f)
 	client, err := outbox.NewClient(db, registry, nil)
 	require.NoError(f, err)
 	f.Fuzz(func(t *testing.T, text string) {

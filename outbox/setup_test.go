@@ -6,18 +6,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/riverqueue/river/rivermigrate"
 	"github.com/stretchr/testify/require"
 
 	"github.com/oxbow-jobs/oxbow/dbtx"
+	"github.com/oxbow-jobs/oxbow/internal/dbtest"
 	"github.com/oxbow-jobs/oxbow/outbox"
 )
 
@@ -60,17 +55,20 @@ func onEach(t *testing.T, cfg *outbox.Config, test func(t *testing.T, b *testBun
 	t.Helper()
 	t.Run("Postgres", func(t *testing.T) {
 		t.Parallel()
-		test(t, newBundle(t, openPostgres(t), cfg))
+		test(t, newBundle(t, dbtest.Postgres(t), cfg))
+	})
+	t.Run("PostgresSchema", func(t *testing.T) {
+		t.Parallel()
+		test(t, newBundle(t, dbtest.PostgresSchema(t), cfg))
 	})
 	t.Run("SQLite", func(t *testing.T) {
 		t.Parallel()
-		test(t, newBundle(t, openSQLite(t), cfg))
+		test(t, newBundle(t, dbtest.SQLite(t), cfg))
 	})
 }
 
 func newBundle[TTx any](t *testing.T, db *dbtx.Database[TTx], cfg *outbox.Config) *testBundle {
 	t.Helper()
-	migrate(t, db)
 	_, err := db.Exec(t.Context(), "CREATE TABLE "+dbtx.SchemaPrefix(db.Schema())+"invoices (id bigint)")
 	require.NoError(t, err)
 
@@ -88,43 +86,6 @@ func newBundle[TTx any](t *testing.T, db *dbtx.Database[TTx], cfg *outbox.Config
 		return tx
 	}
 	return b
-}
-
-func migrate[TTx any](t testing.TB, db *dbtx.Database[TTx]) {
-	t.Helper()
-	migrator, err := rivermigrate.New(db.Driver, &rivermigrate.Config{Schema: db.Schema()})
-	require.NoError(t, err)
-	_, err = migrator.Migrate(t.Context(), rivermigrate.DirectionUp, nil)
-	require.NoError(t, err)
-}
-
-func openPostgres(t testing.TB) *dbtx.Database[pgx.Tx] {
-	t.Helper()
-	url := os.Getenv("DATABASE_URL")
-	if url == "" {
-		t.Skip("DATABASE_URL is not set")
-	}
-	cfg, err := pgxpool.ParseConfig(url)
-	require.NoError(t, err)
-	cfg.MaxConns = 6
-	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
-	require.NoError(t, err)
-	schema := "outbox_" + strings.ReplaceAll(uuid.NewString(), "-", "")
-	_, err = pool.Exec(t.Context(), "CREATE SCHEMA "+schema)
-	require.NoError(t, err)
-	t.Cleanup(func() {
-		_, _ = pool.Exec(context.Background(), "DROP SCHEMA "+schema+" CASCADE")
-		pool.Close()
-	})
-	return dbtx.OpenPostgres(pool, schema)
-}
-
-func openSQLite(t testing.TB) *dbtx.Database[*sql.Tx] {
-	t.Helper()
-	handle, err := dbtx.OpenSQLiteFile(filepath.Join(t.TempDir(), "outbox.db"))
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = handle.Close() })
-	return dbtx.OpenSQLite(handle)
 }
 
 // writeInvoice is the business row of a test.

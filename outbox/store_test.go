@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/oxbow-jobs/oxbow/dbtx"
+	"github.com/oxbow-jobs/oxbow/internal/dbtest"
 	"github.com/oxbow-jobs/oxbow/outbox"
 )
 
@@ -210,7 +211,7 @@ func TestOpenTransactionsMeet(t *testing.T) {
 // look-up came before its commit.
 func TestLateConflict(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t, openPostgres(t), nil)
+	b := newBundle(t, dbtest.Postgres(t), nil)
 	taken, own := uuid.New(), uuid.New()
 	holder := b.begin(t)
 	_, err := b.client.InsertTx(b.ctx, holder, invoiceCreated{InvoiceID: 1}, &outbox.InsertOpts{ID: taken})

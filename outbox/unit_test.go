@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/oxbow-jobs/oxbow/dbtx"
+	"github.com/oxbow-jobs/oxbow/internal/dbtest"
 	"github.com/oxbow-jobs/oxbow/outbox"
 )
 
@@ -124,7 +125,7 @@ func TestWithinTx(t *testing.T) {
 
 	t.Run("TypedAndNeutralClientsShareIt", func(t *testing.T) {
 		t.Parallel()
-		db := openSQLite(t)
+		db := dbtest.SQLite(t)
 		b := newBundle(t, db, nil)
 		typed, err := outbox.NewClient(db, b.registry, nil)
 		require.NoError(t, err)
