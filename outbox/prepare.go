@@ -65,7 +65,7 @@ func (c *core) prepareOne(ctx context.Context, payload Payload, opts *InsertOpts
 	if size := len(env.Payload); size > c.maxPayload {
 		return nil, &TooLargeError{Size: size, Limit: c.maxPayload}
 	}
-	if err := checkPayload(env, t.onInsert); err != nil {
+	if err := checkPayload(env, t.schemaFor(payload)); err != nil {
 		return nil, err
 	}
 	jobOpts, err := c.jobOpts(t, opts)

@@ -37,7 +37,41 @@ func (t *Type) resolve(goType reflect.Type, given *jsonschema.Schema) error {
 	if t.onRead, err = read.CloneSchemas().Resolve(nil); err != nil {
 		return fmt.Errorf("resolve the schema: %w", err)
 	}
+	if given == nil {
+		return t.tryInferred(goType)
+	}
 	return nil
+}
+
+// tryInferred holds the zero value of the Go type against the schema that was
+// inferred from it. What does not fit would never be accepted.
+func (t *Type) tryInferred(goType reflect.Type) error {
+	for goType.Kind() == reflect.Pointer {
+		goType = goType.Elem()
+	}
+	t.inferredFrom = goType
+	var value any
+	data, err := strictjson.Marshal(reflect.New(goType).Interface())
+	if err != nil || strictjson.Decode(data, &value) != nil || value == nil {
+		return nil // a type that needs to be filled in says nothing about the schema
+	}
+	if err := validate(t.onInsert, value); err != nil {
+		return fmt.Errorf("the schema that is inferred from %v does not fit it, so give one: %w", goType, err)
+	}
+	return nil
+}
+
+// schemaFor is the schema that a payload has to be held against on insert: none
+// if it was inferred from the payload's own Go type, which the schema then fits.
+func (t *Type) schemaFor(payload Payload) *jsonschema.Resolved {
+	goType := reflect.TypeOf(payload)
+	if goType.Kind() == reflect.Pointer {
+		goType = goType.Elem()
+	}
+	if goType == t.inferredFrom {
+		return nil
+	}
+	return t.onInsert
 }
 
 // open lets unknown members pass in an inferred schema.

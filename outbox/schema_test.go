@@ -94,6 +94,24 @@ func (recursive) EventVersion() int { return 1 }
 func (odd) EventType() string { return "odd" }
 func (odd) EventVersion() int { return 1 }
 
+type (
+	left  struct{ X int }
+	right struct{ X int }
+	clash struct { // encoding/json drops both
+		left
+		right
+	}
+)
+
+func (clash) EventType() string { return "clash" }
+func (clash) EventVersion() int { return 1 }
+
+func TestSchemaThatDoesNotFitItsType(t *testing.T) {
+	t.Parallel()
+	require.ErrorContains(t, outbox.Register[clash](outbox.NewRegistry(), nil), "give one: ")
+	require.NoError(t, outbox.Register[clash](outbox.NewRegistry(), &outbox.TypeOptions{Schema: &jsonschema.Schema{Type: "object"}}))
+}
+
 // A schema that is inferred takes what its Go type marshals to.
 func TestInferredSchemas(t *testing.T) {
 	onBoth(t, func(t *testing.T, b *testBundle) {

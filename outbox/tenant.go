@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"bytes"
 	"encoding/json"
 	"strconv"
 
@@ -33,6 +34,11 @@ func foreignTenant(value any, tenant string) (path string, found bool) {
 		}
 	}
 	return "", false
+}
+
+// mayNameTenant is false if a JSON text has no member tenant_id, in any spelling.
+func mayNameTenant(data []byte) bool {
+	return bytes.Contains(data, []byte(tenantMember)) || bytes.IndexByte(data, '\\') >= 0
 }
 
 func scalarText(value any) (text string, ok bool) {
