@@ -83,7 +83,7 @@ func New[TTx any](db *dbtx.Database[TTx], cfg *Config) (*Engine, error) {
 	}
 	c.gate, c.lease = newGate(c), &lease{core: c}
 	c.lock = newDispatchLock(c)
-	runner := &jobs.Runner{DB: db.DB, Registry: registry, Handlers: handlers, Backoff: config.Backoff, Logger: config.Telemetry.Logger}
+	runner := &jobs.Runner{DB: db.DB, Registry: registry, Handlers: handlers, Outbox: neutral, Backoff: config.Backoff, Logger: config.Telemetry.Logger}
 	workers, err := c.workers(runner, handlers.Kinds(registry))
 	if err != nil {
 		return nil, err

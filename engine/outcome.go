@@ -116,6 +116,9 @@ func (c *core) ending(oc *openClaim, params *riverdriver.JobSetStateIfRunningMan
 	case claim.Failed:
 		e.state = waiting(d.Delay, rivertype.JobStateRetryable)
 		e.error = c.attemptError(oc, d)
+		if d.Uncounted { // undo steps have a budget of their own
+			e.attempt = max(oc.Attempt-1, 0)
+		}
 	case claim.DeadLetter:
 		e.state = rivertype.JobStateDiscarded
 		e.error = c.attemptError(oc, d)

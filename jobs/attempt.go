@@ -21,6 +21,7 @@ type Runner struct {
 	DB       dbtx.DB
 	Registry *outbox.Registry
 	Handlers *Handlers
+	Outbox   *outbox.Client[dbtx.Tx]
 
 	// Backoff is for handlers without one of their own. Defaults to Exponential.
 	Backoff Backoff
@@ -51,29 +52,29 @@ func (r *Runner) attempt(ctx context.Context, c *claim.Claim, row *rivertype.Job
 	if err != nil {
 		return r.ownDecision(fmt.Errorf("look up receipts: %w", err), row)
 	}
-	results := r.runMissing(ctx, c, msg, handlers, done)
-	return decide(results, row, len(handlers))
+	runs, results := r.runMissing(ctx, c, msg, handlers, done)
+	return r.undo(ctx, runs, decide(results, row, len(handlers)), row)
 }
 
 // runMissing runs every handler that has no receipt, each isolated from the
 // others' failures. It stops early only when the claim is lost or the process
 // is stopping: then no new work may begin.
-func (r *Runner) runMissing(ctx context.Context, c *claim.Claim, msg *message, handlers []*handler, done map[string]bool) []result {
+func (r *Runner) runMissing(ctx context.Context, c *claim.Claim, msg *message, handlers []*handler, done map[string]bool) ([]*handlerRun, []result) {
 	missing := make([]*handler, 0, len(handlers))
 	for _, h := range handlers {
 		if !done[h.key] {
 			missing = append(missing, h)
 		}
 	}
-	results := make([]result, 0, len(missing))
+	runs, results := make([]*handlerRun, 0, len(missing)), make([]result, 0, len(missing))
 	for i, h := range missing {
 		run := &handlerRun{runner: r, claim: c, msg: msg, handler: h, last: i == len(missing)-1, othersDone: allSucceeded(results)}
-		results = append(results, run.do(ctx))
+		runs, results = append(runs, run), append(results, run.do(ctx))
 		if results[i].kind == claim.Interrupted {
 			break
 		}
 	}
-	return results
+	return runs, results
 }
 
 func allSucceeded(results []result) bool {

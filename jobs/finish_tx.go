@@ -23,7 +23,7 @@ func FinishTx[TTx any](ctx context.Context, fn func(ctx context.Context, tx TTx)
 	if run.inTx {
 		return ErrInTxHandler
 	}
-	return run.within(ctx, func(tx dbtx.Tx) error {
+	return run.within(ctx, func(ctx context.Context, tx dbtx.Tx) error {
 		typed, err := dbtx.As[TTx](tx)
 		if err != nil {
 			return err

@@ -25,6 +25,7 @@ type handlerRun struct {
 
 	committed bool // a transaction has stored this handler's receipt
 	inTx      bool
+	scope     *sideeffect.Scope
 }
 
 // do runs the handler and stores, or hands to the outcome, what came of it.
@@ -37,17 +38,12 @@ func (h *handlerRun) do(ctx context.Context) result {
 		ctx, cancel = context.WithTimeout(ctx, h.handler.options.Timeout)
 		defer cancel()
 	}
-	var err error
-	if h.handler.inTx != nil {
-		h.inTx = true
-		err = h.runInTx(ctx)
-	} else {
-		err = guard.Run(func() error {
-			return h.handler.plain(h.scoped(ctx), h.runner.Registry, &h.msg.Envelope)
-		})
-	}
+	err := h.run(ctx)
 	if h.committed {
 		return succeeded(h.handler.key) // what is committed holds, whatever was returned afterwards
+	}
+	if h.scope.GivenUp() { // an earlier attempt gave the event up: the undo steps decide
+		return result{handler: h.handler.key, kind: claim.DeadLetter, reason: outcome.PermanentFailure, text: outcome.ErrorText(sideeffect.ErrGivenUp)}
 	}
 	if err != nil {
 		res := h.classify(ctx, err)
@@ -59,40 +55,47 @@ func (h *handlerRun) do(ctx context.Context) result {
 	return h.keepReceipt(ctx)
 }
 
+// run calls the handler with the scope that its side effects are recorded in.
+func (h *handlerRun) run(ctx context.Context) error {
+	h.inTx = h.handler.inTx != nil
+	h.scope = &sideeffect.Scope{
+		DB: h.runner.DB, Claim: h.claim, TenantID: h.msg.TenantID, Scope: h.msg.scope, MessageID: h.msg.ID.String(),
+		Handler: h.handler.key, ActorID: h.msg.ActorID, InTx: h.inTx, InUnit: h.runner.Outbox.InUnit,
+	}
+	ctx = sideeffect.WithScope(context.WithValue(ctx, runKey{}, h), h.scope)
+	if !h.inTx {
+		return guard.Run(func() error { return h.handler.plain(ctx, h.runner.Registry, &h.msg.Envelope) })
+	}
+	return h.within(ctx, func(ctx context.Context, tx dbtx.Tx) error {
+		return guard.Run(func() error { return h.handler.inTx(ctx, tx, h.runner.Registry, &h.msg.Envelope) })
+	})
+}
+
 func (h *handlerRun) classify(ctx context.Context, err error) result {
 	return h.runner.classify(ctx, err, h.handler.key, func() time.Duration {
 		return delayOf(h.runner.backoffOf(h.handler), h.claim.Attempt)
 	})
 }
 
-// scoped puts what sideeffect and FinishTx need into the handler's context.
-func (h *handlerRun) scoped(ctx context.Context) context.Context {
-	ctx = context.WithValue(ctx, runKey{}, h)
-	return sideeffect.WithScope(ctx, &sideeffect.Scope{
-		DB: h.runner.DB, Claim: h.claim, TenantID: h.msg.TenantID, Scope: h.msg.scope, MessageID: h.msg.ID.String(),
-		Handler: h.handler.key, ActorID: h.msg.ActorID, InTx: h.inTx,
-	})
-}
-
-// runInTx runs a transactional handler in a transaction of ours.
-func (h *handlerRun) runInTx(ctx context.Context) error {
-	return h.within(ctx, func(tx dbtx.Tx) error {
-		return guard.Run(func() error {
-			return h.handler.inTx(h.scoped(ctx), tx, h.runner.Registry, &h.msg.Envelope)
-		})
-	})
-}
-
 // within commits fn's writes together with the receipt and, if it is the last
 // one missing, the event's completion. The fence comes last, so that no lock is
 // held on the event while user code runs.
-func (h *handlerRun) within(ctx context.Context, fn func(tx dbtx.Tx) error) error {
+//
+// Inserts with fn's context use the transaction too.
+func (h *handlerRun) within(ctx context.Context, fn func(ctx context.Context, tx dbtx.Tx) error) error {
+	defer h.scope.OpenTx()()
 	tx, err := h.runner.DB.Begin(ctx)
 	if err != nil {
 		return ourFailure(fmt.Errorf("begin the handler's transaction: %w", err))
 	}
 	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
-	if err := fn(tx); err != nil {
+	joined, unit := h.runner.Outbox.JoinTx(ctx, tx)
+	defer func() { unit.End(h.committed) }()
+	err = fn(joined, tx)
+	if err == nil {
+		err = unit.Err()
+	}
+	if err != nil {
 		if tx.Broken() && ctx.Err() == nil {
 			return &ownFailure{err}
 		}

@@ -61,6 +61,10 @@ func (c *Client[TTx]) JoinTx(ctx context.Context, tx TTx) (context.Context, *Uni
 	return c.core.join(ctx, c.wrap(tx))
 }
 
+// InUnit reports whether the context carries an open unit of work on the
+// client's database.
+func (c *Client[TTx]) InUnit(ctx context.Context) bool { return c.core.unitFrom(ctx) != nil }
+
 func (c *core) within(ctx context.Context, fn func(ctx context.Context, tx dbtx.Tx) error) error {
 	if outer := c.unitFrom(ctx); outer != nil {
 		return outer.nest(ctx, fn)

@@ -71,7 +71,8 @@ type Decision struct {
 	Trace  string         // storable text; a panic's stack
 
 	// Uncounted marks a snooze or an interruption that does not count toward its
-	// limit: durable sleeps, and failures of our own.
+	// limit (durable sleeps, failures of our own), and a failure that uses no
+	// attempt (undo steps).
 	Uncounted bool
 
 	// Snoozes and Interrupts are how many in a row there have been, this one
