@@ -19,6 +19,7 @@ import (
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 
 	"github.com/oxbow-jobs/oxbow/engine"
+	"github.com/oxbow-jobs/oxbow/operate"
 )
 
 // monitor serves a worker's health and metrics. A nil one serves nothing.
@@ -65,9 +66,12 @@ func (m *monitor) meterProvider() metric.MeterProvider {
 }
 
 // serve answers requests in the background from now on.
-func (m *monitor) serve(eng *engine.Engine) {
+func (m *monitor) serve(eng *engine.Engine, db database) error {
 	if m == nil {
-		return
+		return nil
+	}
+	if err := registerGauges(m.provider.Meter("github.com/oxbow-jobs/oxbow/cli"), operate.New(db), m.logger); err != nil {
+		return err
 	}
 	ready := eng.Ready
 	m.ready.Store(&ready)
@@ -77,6 +81,7 @@ func (m *monitor) serve(eng *engine.Engine) {
 			m.logger.Error("health and metrics are no longer served", "err", err)
 		}
 	}()
+	return nil
 }
 
 const monitorStopWait = time.Second

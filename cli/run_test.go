@@ -205,6 +205,49 @@ func TestHealthReadinessAndMetrics(t *testing.T) {
 	})
 }
 
+func TestGaugesCountEvents(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, db dbtest.DB) {
+		b := setup(t, db)
+		b.insert(`{"behave":"ok"}`)
+		b.insert(`{"behave":"permanent"}`)
+		b.dispatch()
+		b.insert(`{"behave":"ok"}`, "--scheduled-at", time.Now().Add(time.Hour).Format(time.RFC3339))
+		bg := b.startWorker("--http-addr", "127.0.0.1:0")
+		addr := bg.logged(t, "serving health and metrics", "addr")
+		resp, err := http.Get("http://" + addr + "/metrics")
+		require.NoError(t, err)
+		defer func() { _ = resp.Body.Close() }()
+		body, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		for _, line := range []string{
+			`oxbow_events{status="pending"} 1`, `oxbow_events{status="publishing"} 0`, `oxbow_events{status="published"} 1`,
+			`oxbow_events{status="failed"} 0`, `oxbow_events{status="dead_letter"} 1`, `oxbow_oldest_pending_age_seconds 0`,
+		} {
+			require.Contains(t, string(body), line+"\n")
+		}
+		bg.stop()
+		require.Zero(t, bg.wait(t).code)
+	})
+}
+
+func TestNothingIsClaimedWhileTheLockIsElsewhere(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, db dbtest.DB) {
+		b := setup(t, db)
+		b.insert(`{"behave":"ok"}`)
+		now, past := time.Now(), time.Now().Add(-time.Second)
+		_, err := db.Exec(t.Context(), `INSERT INTO dispatch_locks (name, holder, acquired_at, expires_at) VALUES ('outbox:dispatch', 'other', $1, $2)`, now, now.Add(time.Hour))
+		require.NoError(t, err)
+		locked := []string{"dispatch-once", "--dispatch-lock", "outbox:dispatch", "--json"}
+		require.JSONEq(t, `{"claimed":0,"published":0,"failed":0,"dead_lettered":0}`, b.worker(locked...).stdout)
+
+		_, err = db.Exec(t.Context(), `UPDATE dispatch_locks SET expires_at = $1`, past)
+		require.NoError(t, err)
+		require.JSONEq(t, `{"claimed":1,"published":1,"failed":0,"dead_lettered":0}`, b.worker(locked...).stdout)
+	})
+}
+
 func TestAddressInUseIsSaidBeforeAnyWork(t *testing.T) {
 	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

@@ -23,7 +23,7 @@ func TestWrongUsage(t *testing.T) {
 	insert := []string{"events", "insert", "--type", "lab.probe", "--tenant", "t", "--actor", "a", "--request", "r", "--payload", `{"behave":"ok"}`}
 	with := func(more ...string) []string { return append(append([]string{}, insert...), more...) }
 	for _, tt := range []struct {
-		name, binary string
+		name, program string
 		args         []string
 		vars         env
 		code         string
@@ -54,6 +54,7 @@ func TestWrongUsage(t *testing.T) {
 		{"InstanceName", "worker", []string{"run", "--instance-id", strings.Repeat("x", 61)}, nil, "usage", "--instance-id"},
 		{"Lease", "worker", []string{"run", "--lease-seconds", "0.5"}, nil, "usage", "--lease-seconds"},
 		{"Shutdown", "worker", []string{"run", "--shutdown-seconds", "-1"}, nil, "usage", "--shutdown-seconds"},
+		{"LockName", "worker", []string{"run", "--dispatch-lock", strings.Repeat("x", 201)}, nil, "usage", "--dispatch-lock"},
 		{"HTTPAddress", "worker", []string{"run", "--http-addr", "8080"}, nil, "usage", "--http-addr"},
 		{"NoType", "admin", []string{"events", "insert", "--tenant", "t"}, nil, "usage", "--type is required"},
 		{"NoTenant", "admin", with("--tenant", " "), nil, "usage", "--tenant is required"},
@@ -92,17 +93,17 @@ func TestWrongUsage(t *testing.T) {
 			for name, value := range tt.vars {
 				vars[name] = value
 			}
-			make := Worker
-			if tt.binary == "admin" {
-				make = Admin
+			binary := Worker
+			if tt.program == "admin" {
+				binary = Admin
 			}
-			got := runProgram(t.Context(), make(testApps()...), vars, append(tt.args, "--json")...)
+			got := runProgram(t.Context(), binary(testApps()...), vars, append(tt.args, "--json")...)
 			require.Equal(t, exitUsage, got.code, got.stderr)
 			require.Equal(t, tt.code, got.errorCode(t))
 			require.Contains(t, got.oneLine(t), tt.want)
 			require.NotContains(t, got.stderr, "secret")
 
-			got = runProgram(t.Context(), make(testApps()...), vars, tt.args...)
+			got = runProgram(t.Context(), binary(testApps()...), vars, tt.args...)
 			require.Equal(t, exitUsage, got.code)
 			require.Empty(t, got.stdout)
 		})

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/oxbow-jobs/oxbow/engine"
+	"github.com/oxbow-jobs/oxbow/internal/strictjson"
 	"github.com/oxbow-jobs/oxbow/jobs"
 )
 
@@ -31,6 +32,7 @@ type workFlags struct {
 	maxIterations   int
 	instanceID      string
 	leaseSeconds    float64
+	dispatchLock    string
 	shutdownSeconds float64
 	httpAddr        string
 }
@@ -39,11 +41,12 @@ func (f *workFlags) addTo(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringSliceVar(&f.installedApps, "installed-app", nil, "apps to run, of those compiled in (env "+envInstalledApps+"; default all)")
 	flags.StringSliceVar(&f.queues, "queue", nil, "queues to work with the most events of each in flight, as in default=100,slow=5 (default: default with the batch size)")
-	flags.StringVar(&f.batchSize, "batch-size", "", "the most events in flight at a time, a `number` (env "+envBatchSize+"; default 100)")
-	flags.StringVar(&f.idleSleep, "idle-sleep-seconds", "", "how often an idle queue is looked at, in `seconds` (env "+envIdleSleep+"; default 1, on SQLite 0.1)")
+	flags.StringVar(&f.batchSize, "batch-size", "", "the largest `number` of events in flight at a time (env "+envBatchSize+"; default 100)")
+	flags.StringVar(&f.idleSleep, "idle-sleep-seconds", "", "`seconds` between two looks at an idle queue (env "+envIdleSleep+"; default 1, on SQLite 0.1)")
 	flags.IntVar(&f.maxIterations, "max-iterations", 0, "end after this many fetches, empty or not (default: never)")
 	flags.StringVar(&f.instanceID, "instance-id", "", "this process's name, to which a random part is added (default: the host's name)")
 	flags.Float64Var(&f.leaseSeconds, "lease-seconds", 10, "how long a silent process keeps its claims")
+	flags.StringVar(&f.dispatchLock, "dispatch-lock", "", "claim only while holding the lock of this `name`, as in outbox:dispatch (default: none)")
 	flags.Float64Var(&f.shutdownSeconds, "shutdown-seconds", 20, "how long a stop waits for running handlers")
 	flags.StringVar(&f.httpAddr, "http-addr", "", "serve /healthz, /readyz and /metrics here, as in 127.0.0.1:8080 (default: not at all)")
 }
@@ -79,6 +82,7 @@ func (f *workFlags) config(p *Program, logger *slog.Logger) (*engine.Config, err
 		LeaseTTL:        seconds(f.leaseSeconds),
 		ShutdownTimeout: max(seconds(f.shutdownSeconds), time.Nanosecond), // zero would mean the default
 		MaxIterations:   f.maxIterations,
+		DispatchLock:    f.dispatchLock,
 		Telemetry:       engine.Telemetry{Logger: logger},
 	}, nil
 }
@@ -89,6 +93,8 @@ func (f *workFlags) checkRest() error {
 		return usagef("--max-iterations %d: it must not be negative", f.maxIterations)
 	case len(f.instanceID) > 60:
 		return usagef("--instance-id: a name has at most 60 bytes, this one has %d", len(f.instanceID))
+	case len(f.dispatchLock) > maxLockName || strictjson.CheckText(f.dispatchLock) != nil:
+		return usagef("--dispatch-lock: a name has at most %d bytes of valid text", maxLockName)
 	case !(f.leaseSeconds >= 1 && f.leaseSeconds <= maxSeconds):
 		return usagef("--lease-seconds %v: it must be 1 to %d", f.leaseSeconds, maxSeconds)
 	case !(f.shutdownSeconds >= 0 && f.shutdownSeconds <= maxSeconds):
@@ -112,6 +118,7 @@ func (f *workFlags) apps(p *Program) ([]jobs.App, error) {
 const (
 	defaultBatchSize = 100
 	maxBatchSize     = 10_000
+	maxLockName      = 200
 	maxSeconds       = 24 * 60 * 60
 )
 

@@ -58,7 +58,9 @@ func (p *Program) dispatchOnce(ctx context.Context, f *workFlags) error {
 	if err != nil {
 		return fmt.Errorf("make the worker: %w", err)
 	}
-	web.serve(eng)
+	if err := web.serve(eng, db); err != nil {
+		return err
+	}
 	done, err := eng.DispatchOnce(ctx)
 	if err != nil {
 		return fmt.Errorf("dispatch one batch: %w", err)

@@ -68,7 +68,9 @@ func (p *Program) workerRun(ctx context.Context, f *workFlags) error {
 	if err != nil {
 		return fmt.Errorf("make the worker: %w", err)
 	}
-	web.serve(eng)
+	if err := web.serve(eng, db); err != nil {
+		return err
+	}
 	return p.workUntilStopped(ctx, eng)
 }
 
