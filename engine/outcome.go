@@ -11,6 +11,7 @@ import (
 	"github.com/riverqueue/river/rivertype"
 
 	"github.com/oxbow-jobs/oxbow/internal/claim"
+	"github.com/oxbow-jobs/oxbow/internal/faultpoint"
 	"github.com/oxbow-jobs/oxbow/internal/outcome"
 )
 
@@ -39,12 +40,14 @@ func (p *pilot) JobSetStateIfRunningMany(ctx context.Context, exec riverdriver.E
 	if _, inCallersTx := exec.(riverdriver.ExecutorTx); inCallersTx && p.core.hasEvent(params.ID) {
 		return nil, errNotCompleted
 	}
+	faultpoint.Reach(faultpoint.BeforeOutcomes)
 	events, others := p.core.sortOutcomes(ctx, params)
 	if err := p.core.store(ctx, events); err != nil {
 		// River drops a batch whose error wraps context.Canceled. While the
 		// process lives, that would lose outcomes: hide what it wraps.
 		return nil, fmt.Errorf("store outcomes: %v", err)
 	}
+	faultpoint.Reach(faultpoint.AfterOutcomes)
 	rows, err := p.storeOthers(ctx, exec, params, others)
 	if err != nil && !errors.Is(err, outcome.ErrFenced) {
 		return rows, fmt.Errorf("store outcomes: %v", err)

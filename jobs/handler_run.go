@@ -8,6 +8,7 @@ import (
 
 	"github.com/oxbow-jobs/oxbow/dbtx"
 	"github.com/oxbow-jobs/oxbow/internal/claim"
+	"github.com/oxbow-jobs/oxbow/internal/faultpoint"
 	"github.com/oxbow-jobs/oxbow/internal/guard"
 	"github.com/oxbow-jobs/oxbow/internal/outcome"
 	"github.com/oxbow-jobs/oxbow/sideeffect"
@@ -52,6 +53,7 @@ func (h *handlerRun) do(ctx context.Context) result {
 		}
 		return res
 	}
+	faultpoint.Reach(faultpoint.HandlerReturned)
 	return h.keepReceipt(ctx)
 }
 
@@ -101,6 +103,7 @@ func (h *handlerRun) within(ctx context.Context, fn func(ctx context.Context, tx
 		}
 		return err
 	}
+	faultpoint.Reach(faultpoint.BeforeReceipt)
 	complete := h.last && h.othersDone
 	stored, err := storeReceiptTx(ctx, tx, h.claim.Token, h.receipt(""), complete)
 	if err != nil {
@@ -109,6 +112,7 @@ func (h *handlerRun) within(ctx context.Context, fn func(ctx context.Context, tx
 	if !stored {
 		return outcome.ErrFenced
 	}
+	faultpoint.Reach(faultpoint.AfterReceipt)
 	if err := tx.Commit(ctx); err != nil {
 		if err := h.lookUpCommit(ctx, err); err != nil {
 			return err
@@ -118,6 +122,7 @@ func (h *handlerRun) within(ctx context.Context, fn func(ctx context.Context, tx
 	if complete {
 		h.claim.SetCompleted()
 	}
+	faultpoint.Reach(faultpoint.AfterCommit)
 	return nil
 }
 
