@@ -15,10 +15,17 @@ const suspectAfter = 2
 // Reclaim takes claims from processes that are gone. A claim is only ever taken
 // from an instance that is marked lost (or stopped), or whose registration is
 // younger than the claim; rows of River clients that never registered are not
-// touched.
+// touched. A row whose JSON is not what River writes is taken like any other:
+// one odd row must not hold up all recovery.
 var (
-	sqlMarkLost = dbtx.Each(`UPDATE {schema}process_heartbeats SET state = 'lost' WHERE state = 'alive' AND lease_until < clock_timestamp() AND instance_id <> $1 RETURNING instance_id`,
-		`UPDATE process_heartbeats SET state = 'lost' WHERE state = 'alive' AND lease_until < datetime('now', 'subsec') AND instance_id <> $1 RETURNING instance_id`)
+	// Only who holds a lease may mark others: a statement that hung while the
+	// database was away must not be the first thing that it does on its return.
+	sqlMarkLost = dbtx.Each(`UPDATE {schema}process_heartbeats SET state = 'lost' WHERE state = 'alive' AND lease_until < clock_timestamp() AND instance_id <> $1
+  AND EXISTS (SELECT 1 FROM {schema}process_heartbeats me WHERE me.instance_id = $1 AND me.state = 'alive' AND me.lease_until > clock_timestamp())
+RETURNING instance_id`,
+		`UPDATE process_heartbeats SET state = 'lost' WHERE state = 'alive' AND lease_until < datetime('now', 'subsec') AND instance_id <> $1
+  AND EXISTS (SELECT 1 FROM process_heartbeats me WHERE me.instance_id = $1 AND me.state = 'alive' AND me.lease_until > datetime('now', 'subsec'))
+RETURNING instance_id`)
 
 	sqlReclaim = dbtx.Each(`WITH gone AS (
   SELECT j.id, h.instance_id,
@@ -39,22 +46,26 @@ UPDATE {schema}river_job j SET
 FROM gone WHERE j.id = gone.id
 RETURNING j.id, j.state::text`,
 		`UPDATE river_job AS j SET
-  state = CASE WHEN metadata ->> '$.cancel_attempted_at' IS NOT NULL THEN 'cancelled' WHEN attempt >= max_attempts THEN 'discarded' ELSE 'available' END,
-  finalized_at = CASE WHEN metadata ->> '$.cancel_attempted_at' IS NOT NULL OR attempt >= max_attempts THEN datetime('now', 'subsec') END,
+  state = CASE WHEN gone.meta ->> '$.cancel_attempted_at' IS NOT NULL THEN 'cancelled' WHEN attempt >= max_attempts THEN 'discarded' ELSE 'available' END,
+  finalized_at = CASE WHEN gone.meta ->> '$.cancel_attempted_at' IS NOT NULL OR attempt >= max_attempts THEN datetime('now', 'subsec') END,
   scheduled_at = CASE WHEN attempt >= max_attempts THEN scheduled_at
-    ELSE max(datetime('now', 'subsec', '+' || CASE WHEN coalesce(metadata ->> '$."oxbow:lost"', 0) + 1 >= $1
-      THEN min(60, 1 << min(coalesce(metadata ->> '$."oxbow:lost"', 0) + 1, 6)) * (abs(random() % 1000) / 1000.0) ELSE 0.0 END || ' seconds'),
+    ELSE max(datetime('now', 'subsec', '+' || CASE WHEN gone.lost >= $1 THEN min(60, 1 << min(gone.lost, 6)) * (abs(random() % 1000) / 1000.0) ELSE 0.0 END || ' seconds'),
       datetime(attempted_at, 'subsec', '+0.001 seconds')) END,
-  metadata = jsonb_patch(CASE WHEN json_type(metadata) = 'object' THEN metadata ELSE jsonb('{}') END,
-    CASE WHEN attempt >= max_attempts
-      THEN jsonb_object('oxbow:lost', coalesce(metadata ->> '$."oxbow:lost"', 0) + 1, 'oxbow:dead_letter_reason', 'worker_lost')
-      ELSE jsonb_object('oxbow:lost', coalesce(metadata ->> '$."oxbow:lost"', 0) + 1) END),
-  errors = jsonb_insert(coalesce(errors, jsonb('[]')), '$[#]', jsonb_object('at', strftime('%Y-%m-%dT%H:%M:%fZ', 'now'), 'attempt', attempt,
-    'error', 'worker_lost: the process ' || (attempted_by ->> '$[#-1]') || ' ended, or lost its lease, while it ran this attempt', 'trace', '', 'instance', attempted_by ->> '$[#-1]'))
-WHERE id IN (
-  SELECT r.id FROM river_job r JOIN process_heartbeats h ON h.instance_id = r.attempted_by ->> '$[#-1]'
-  WHERE r.state = 'running' AND (h.state IN ('lost', 'stopped') OR r.attempted_at < h.registered_at)
-  ORDER BY r.id LIMIT 1000)
+  metadata = jsonb_patch(coalesce(gone.meta, '{}'), CASE WHEN attempt >= max_attempts
+    THEN jsonb_object('oxbow:lost', gone.lost, 'oxbow:dead_letter_reason', 'worker_lost') ELSE jsonb_object('oxbow:lost', gone.lost) END),
+  errors = jsonb_insert(coalesce(gone.errors, jsonb('[]')), '$[#]', jsonb_object('at', strftime('%Y-%m-%dT%H:%M:%fZ', 'now'), 'attempt', attempt,
+    'error', 'worker_lost: the process ' || gone.instance_id || ' ended, or lost its lease, while it ran this attempt', 'trace', '', 'instance', gone.instance_id))
+FROM (
+  SELECT odd.*, CASE WHEN json_type(meta, '$."oxbow:lost"') IN ('integer', 'real')
+    THEN CAST(max(0, min(meta ->> '$."oxbow:lost"', 1000)) AS integer) ELSE 0 END + 1 AS lost
+  FROM (
+    SELECT r.id, h.instance_id,
+      CASE WHEN json_valid(r.metadata, 9) THEN CASE json_type(r.metadata) WHEN 'object' THEN r.metadata END END AS meta,
+      CASE WHEN json_valid(r.errors, 9) THEN CASE json_type(r.errors) WHEN 'array' THEN r.errors END END AS errors
+    FROM river_job r JOIN process_heartbeats h ON h.instance_id = CASE WHEN json_valid(r.attempted_by, 9) THEN r.attempted_by ->> '$[#-1]' END
+    WHERE r.state = 'running' AND (h.state IN ('lost', 'stopped') OR r.attempted_at < h.registered_at)
+    ORDER BY r.id LIMIT 1000) AS odd
+) AS gone WHERE j.id = gone.id
 RETURNING id, state`)
 
 	// Due rows wait for no leader: every instance moves them. The status is
@@ -80,21 +91,23 @@ const reclaimEvery = time.Second
 // keepHouse reclaims lost claims and moves due work until ctx ends.
 func (c *core) keepHouse(ctx context.Context) {
 	every := min(reclaimEvery, c.config.LeaseTTL/5)
-	var lastPass, waitUntil time.Time // nobody is marked before waitUntil
+	lastPass := time.Now()
+	var waitUntil time.Time // nobody is marked before this
+	away := func() bool { return time.Since(lastPass) > c.config.LeaseTTL/2 }
 	for n := 0; ; n++ {
 		if !pause(ctx, time.Duration(float64(every)*(0.8+0.4*rand.Float64()))) {
 			return
 		}
-		// If this process or the database was away, the others may have had no
-		// chance to renew: they get one full TTL.
-		if !lastPass.IsZero() && time.Since(lastPass) > c.config.LeaseTTL/2 {
-			waitUntil = time.Now().Add(c.config.LeaseTTL)
-		}
-		if err := c.pass(ctx, n, time.Now().After(waitUntil)); err != nil {
+		if err := c.pass(ctx, n, !away() && time.Now().After(waitUntil)); err != nil {
 			if ctx.Err() == nil {
 				c.log.WarnContext(ctx, "reclaim and due work are held up", "error", err)
 			}
 			continue
+		}
+		// If this process or the database was away, the others may have had no
+		// chance to renew: they get one full TTL, counted from its return.
+		if away() {
+			waitUntil = time.Now().Add(c.config.LeaseTTL)
 		}
 		lastPass = time.Now()
 	}
