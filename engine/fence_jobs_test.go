@@ -40,7 +40,6 @@ func (w *choreWorker) NextRetry(*river.Job[chore]) time.Time { return time.Now()
 // choreTest is generic over the transaction that a worker completes its job in.
 type choreTest[TTx any] struct {
 	*takeover
-	typed  *dbtx.Database[TTx]
 	commit func(ctx context.Context, tx TTx) error
 
 	mu        sync.Mutex
@@ -75,20 +74,16 @@ func (c *choreTest[TTx]) complete(ctx context.Context, job *river.Job[chore], si
 		}
 		tx := open.Unwrap().(TTx)
 		if _, err := river.JobCompleteTx[riverdriver.Driver[TTx]](ctx, tx, job); err != nil {
-			return errors.Join(err, errors.New("the commit that follows must fail: "+textOf(c.commit(ctx, tx))))
+			if c.commit(ctx, tx) == nil {
+				return errors.New("the transaction was committed after the refusal")
+			}
+			return err
 		}
 		return open.Commit(ctx)
 	}()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.completed[side] = err
-}
-
-func textOf(err error) string {
-	if err == nil {
-		return "it succeeded"
-	}
-	return "ok"
 }
 
 func (c *choreTest[TTx]) configure(side string) func(*engine.Config) {
@@ -122,7 +117,7 @@ func TestAStaleJobOfTheUsersChangesNothing(t *testing.T) {
 }
 
 func testStaleJobs[TTx any](t *testing.T, db dbtest.DB, typed *dbtx.Database[TTx], commit func(context.Context, TTx) error) {
-	c := &choreTest[TTx]{takeover: newTakeover(t, db), typed: typed, commit: commit, completed: make(map[string]error)}
+	c := &choreTest[TTx]{takeover: newTakeover(t, db), commit: commit, completed: make(map[string]error)}
 	c.exec(`CREATE TABLE ` + c.table("marks") + ` (side text)`)
 	c.startA(c.app(nil), c.configure("a"))
 	inserter, err := river.NewClient(typed.Driver, &river.Config{Schema: db.Schema(), Logger: quiet()})
@@ -139,7 +134,6 @@ func testStaleJobs[TTx any](t *testing.T, db dbtest.DB, typed *dbtx.Database[TTx
 	require.Eventually(t, func() bool { return c.a.Open() == 0 }, waitFor, tick, "a has reported")
 	require.Equal(t, before, c.snapshot(), "a has changed something")
 	require.ErrorIs(t, c.completed["a"], jobs.ErrFenced)
-	require.NotContains(t, c.completed["a"].Error(), "it succeeded")
 	require.GreaterOrEqual(t, c.a.Counters().Stale, int64(n))
 	require.Equal(t, "0", c.number(`SELECT count(*) FROM `+c.table("marks")))
 
