@@ -144,11 +144,19 @@ func adjust(t reflect.Type, s *jsonschema.Schema, special map[reflect.Type]*json
 			if property == nil || field.Anonymous {
 				continue
 			}
-			if slices.Contains(strings.Split(options, ","), "string") {
+			if isScalar(field.Type) && slices.Contains(strings.Split(options, ","), "string") {
 				*property = jsonschema.Schema{Types: []string{"null", "string"}, Description: property.Description}
 				continue
 			}
 			adjust(field.Type, property, special)
 		}
 	}
+}
+
+// isScalar says that the tag option "string" has a meaning for a type.
+func isScalar(t reflect.Type) bool {
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	return t.Kind() == reflect.String || (t.Kind() >= reflect.Bool && t.Kind() <= reflect.Float64)
 }
