@@ -15,6 +15,7 @@ import (
 
 	"github.com/oxbow-jobs/oxbow/internal/strictjson"
 	"github.com/oxbow-jobs/oxbow/jobs"
+	"github.com/oxbow-jobs/oxbow/outbox"
 )
 
 // Config configures an Engine. The zero value works no event: it needs Apps.
@@ -60,6 +61,10 @@ type Config struct {
 	// database.
 	LockProvider LockProvider
 
+	// Relay publishes events to a broker. Without a Publisher, types whose
+	// delivery is relay or both are left to other processes.
+	Relay Relay
+
 	// Backoff is the wait after a failed attempt, for handlers without one of
 	// their own. Defaults to jobs.Exponential.
 	Backoff jobs.Backoff
@@ -72,6 +77,16 @@ type Config struct {
 
 	// River is for a user's other River jobs in the same engine.
 	River RiverOptions
+}
+
+// Relay says what is published to a broker, and through what.
+type Relay struct {
+	// Publisher sends the events. Defaults to none.
+	Publisher outbox.Publisher
+
+	// Patterns set the delivery of the matching event types to relay, instead of
+	// running their handlers here. "*" matches any run of characters.
+	Patterns []string
 }
 
 // Retention says how long finished work is kept. Dead letters are never deleted
@@ -148,6 +163,9 @@ func (c *Config) validate() error {
 	}
 	if c.LeaseTTL < time.Second {
 		return fmt.Errorf("oxbow: LeaseTTL %v: it must be at least 1s", c.LeaseTTL)
+	}
+	if len(c.Relay.Patterns) > 0 && c.Relay.Publisher == nil {
+		return errors.New("oxbow: Relay.Patterns need a Relay.Publisher")
 	}
 	if c.PollInterval < time.Millisecond || c.ShutdownTimeout < 0 || c.MaxIterations < 0 {
 		return errors.New("oxbow: PollInterval must be at least 1ms, ShutdownTimeout and MaxIterations not negative")

@@ -48,6 +48,9 @@ type core struct {
 	instance string
 	kinds    []string
 
+	relayed    map[string]bool            // kinds that need the broker
+	deliveries map[string]outbox.Delivery // by event type
+
 	claims  *claims
 	gate    *gate
 	lease   *lease
@@ -77,7 +80,11 @@ func New[TTx any](db *dbtx.Database[TTx], cfg *Config) (*Engine, error) {
 			return nil, fmt.Errorf("install app %q: %w", app.Name, err)
 		}
 	}
-	c := &core{config: config, db: db.DB, log: config.Telemetry.Logger, instance: instanceID(config.Name), claims: newClaims()}
+	relayed, err := config.Relay.install(registry, handlers)
+	if err != nil {
+		return nil, err
+	}
+	c := &core{config: config, relayed: relayed, deliveries: deliveries(registry), db: db.DB, log: config.Telemetry.Logger, instance: instanceID(config.Name), claims: newClaims()}
 	if c.tally, err = newTally(config.Telemetry.MeterProvider); err != nil {
 		return nil, err
 	}
@@ -170,6 +177,9 @@ func (e *Engine) Start(ctx context.Context) error {
 		return nil
 	}
 	c := e.core
+	if err := c.agree(ctx); err != nil {
+		return err
+	}
 	if err := c.lease.register(ctx, c.db); err != nil {
 		return err
 	}

@@ -37,7 +37,10 @@ func (p *pilot) JobGetAvailable(ctx context.Context, exec riverdriver.Executor, 
 		return &riverdriver.JobGetAvailableResult{}, nil
 	}
 	limited := *params
-	limited.MaxToLock = pass.room
+	limited.MaxToLock, limited.Kind = pass.room, c.workable(params.Kind)
+	if len(limited.Kind) == 0 {
+		return &riverdriver.JobGetAvailableResult{}, nil
+	}
 
 	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()

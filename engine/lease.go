@@ -12,6 +12,7 @@ import (
 
 	"github.com/oxbow-jobs/oxbow/dbtx"
 	"github.com/oxbow-jobs/oxbow/internal/outcome"
+	"github.com/oxbow-jobs/oxbow/outbox"
 )
 
 var (
@@ -215,13 +216,14 @@ func (c *leaseConn) close() {
 // details is what an instance tells about itself with every renewal.
 func (c *core) details() (string, error) {
 	out, err := json.Marshal(struct {
-		DispatcherID string            `json:"dispatcher_id"`
-		Counters     Counters          `json:"counters"`
-		InFlight     int               `json:"in_flight"`
-		Queues       map[string]int    `json:"queues"`
-		Kinds        []string          `json:"kinds"`
-		Held         map[string]string `json:"held_back,omitempty"`
-	}{c.instance, c.tally.read(), c.claims.count(), c.config.Queues, c.kinds, c.gate.why()})
+		DispatcherID string                     `json:"dispatcher_id"`
+		Counters     Counters                   `json:"counters"`
+		InFlight     int                        `json:"in_flight"`
+		Queues       map[string]int             `json:"queues"`
+		Deliveries   map[string]outbox.Delivery `json:"deliveries"`
+		Kinds        []string                   `json:"kinds"`
+		Held         map[string]string          `json:"held_back,omitempty"`
+	}{c.instance, c.tally.read(), c.claims.count(), c.config.Queues, c.deliveries, c.kinds, c.gate.why()})
 	return string(out), err
 }
 

@@ -32,5 +32,9 @@ func (e *Engine) Ready(ctx context.Context) []Check {
 	if lease != nil {
 		lease = errors.New("the lease cannot be proved: nothing is claimed until it is renewed")
 	}
-	return []Check{{"database", database}, {"lease", lease}, {"outcomes", c.storing.trouble()}, {"claims", held}}
+	checks := []Check{{"database", database}, {"lease", lease}, {"outcomes", c.storing.trouble()}, {"claims", held}}
+	if publisher := c.config.Relay.Publisher; publisher != nil {
+		checks = append(checks, Check{"broker", publisher.Available()})
+	}
+	return checks
 }

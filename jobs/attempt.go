@@ -47,7 +47,7 @@ func (r *Runner) attempt(ctx context.Context, c *claim.Claim, row *rivertype.Job
 	if err := r.Registry.Check(&msg.Envelope); err != nil {
 		return deadLetter(outcome.SchemaInvalid, err)
 	}
-	handlers := r.Handlers.of(msg.Type)
+	handlers := r.Handlers.of(r.Registry, msg)
 	done, err := r.succeeded(ctx, c, msg)
 	if err != nil {
 		return r.ownDecision(fmt.Errorf("look up receipts: %w", err), row)
@@ -94,7 +94,7 @@ func decide(results []result, row *rivertype.JobRow, handlers int) claim.Decisio
 	case len(failed) > 0:
 		texts := describe(append(failed, final...), handlers)
 		if row.Attempt >= row.MaxAttempts {
-			return claim.Decision{Kind: claim.DeadLetter, Reason: outcome.AttemptsExhausted, Error: texts, Trace: trace(failed)}
+			return claim.Decision{Kind: claim.DeadLetter, Reason: exhausted(failed), Error: texts, Trace: trace(failed)}
 		}
 		delay := failed[0].delay
 		for _, res := range failed[1:] {
@@ -113,6 +113,14 @@ func decide(results []result, row *rivertype.JobRow, handlers int) claim.Decisio
 		return claim.Decision{Kind: claim.Snoozed, Delay: first.delay, Uncounted: first.uncounted}
 	}
 	return claim.Decision{Kind: claim.Published}
+}
+
+// exhausted is the reason of an event whose attempts are used up.
+func exhausted(failed []result) outcome.Reason {
+	if reason := failed[0].reason; reason != "" && len(failed) == 1 {
+		return reason
+	}
+	return outcome.AttemptsExhausted
 }
 
 func group(results []result) (failed, final, cut, snoozed []result) {

@@ -3,6 +3,7 @@ package jobs
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sort"
 	"time"
 
@@ -26,6 +27,7 @@ type HandlerOptions struct {
 }
 
 type handler struct {
+	scope   string
 	key     string
 	event   string
 	version int
@@ -36,13 +38,19 @@ type handler struct {
 	inTx  func(ctx context.Context, tx dbtx.Tx, registry *outbox.Registry, env *outbox.Envelope) error
 }
 
+// subject is what a handler is for: an event type, in a scope.
+type subject struct{ scope, event string }
+
 // Handlers is the set of handlers that a process runs.
 type Handlers struct {
-	byEvent map[string][]*handler
+	bySubject map[subject][]*handler
+	relay     map[string]*handler // by event type
 }
 
 // NewHandlers makes an empty set.
-func NewHandlers() *Handlers { return &Handlers{byEvent: make(map[string][]*handler)} }
+func NewHandlers() *Handlers {
+	return &Handlers{bySubject: make(map[subject][]*handler), relay: make(map[string]*handler)}
+}
 
 // Handle registers a plain handler. The key is stable for ever ("billing.notify"):
 // receipts are stored under it.
@@ -51,7 +59,11 @@ func NewHandlers() *Handlers { return &Handlers{byEvent: make(map[string][]*hand
 // receipt; make its external calls through the package sideeffect, or end it
 // with FinishTx.
 func Handle[T outbox.Payload](in *Installer, key string, fn func(ctx context.Context, event outbox.Event[T]) error, opts *HandlerOptions) error {
-	return in.handlers.add(in, newHandler[T](key, opts, func(h *handler) {
+	return in.handlers.add(in, newHandler[T](ScopeOutbox, key, opts, plainHandler(fn)))
+}
+
+func plainHandler[T outbox.Payload](fn func(ctx context.Context, event outbox.Event[T]) error) func(*handler) {
+	return func(h *handler) {
 		h.plain = func(ctx context.Context, registry *outbox.Registry, env *outbox.Envelope) error {
 			event, err := decode[T](registry, env)
 			if err != nil {
@@ -59,7 +71,7 @@ func Handle[T outbox.Payload](in *Installer, key string, fn func(ctx context.Con
 			}
 			return fn(ctx, event)
 		}
-	}))
+	}
 }
 
 // HandleTx registers a transactional handler. Its business writes, the events
@@ -68,10 +80,14 @@ func Handle[T outbox.Payload](in *Installer, key string, fn func(ctx context.Con
 // the transaction. TTx is pgx.Tx, *sql.Tx, or dbtx.Tx for code that runs on both
 // databases.
 func HandleTx[T outbox.Payload, TTx any](in *Installer, key string, fn func(ctx context.Context, tx TTx, event outbox.Event[T]) error, opts *HandlerOptions) error {
+	return addTx(in, ScopeOutbox, key, fn, opts)
+}
+
+func addTx[T outbox.Payload, TTx any](in *Installer, scope, key string, fn func(ctx context.Context, tx TTx, event outbox.Event[T]) error, opts *HandlerOptions) error {
 	if err := checkTx[TTx](in.DB); err != nil {
 		return fmt.Errorf("handler %q: %w", key, err)
 	}
-	return in.handlers.add(in, newHandler[T](key, opts, func(h *handler) {
+	return in.handlers.add(in, newHandler[T](scope, key, opts, func(h *handler) {
 		h.inTx = func(ctx context.Context, tx dbtx.Tx, registry *outbox.Registry, env *outbox.Envelope) error {
 			event, err := decode[T](registry, env)
 			if err != nil {
@@ -86,9 +102,9 @@ func HandleTx[T outbox.Payload, TTx any](in *Installer, key string, fn func(ctx 
 	}))
 }
 
-func newHandler[T outbox.Payload](key string, opts *HandlerOptions, set func(*handler)) *handler {
+func newHandler[T outbox.Payload](scope, key string, opts *HandlerOptions, set func(*handler)) *handler {
 	var zero T
-	h := &handler{key: key, event: zero.EventType(), version: zero.EventVersion()}
+	h := &handler{scope: scope, key: key, event: zero.EventType(), version: zero.EventVersion()}
 	if opts != nil {
 		h.options = *opts
 	}
@@ -131,17 +147,33 @@ func (s *Handlers) add(in *Installer, h *handler) error {
 	if err := strictjson.CheckText(h.key); err != nil {
 		return fmt.Errorf("handler %q of event %s: %w", h.key, h.event, err)
 	}
-	for _, other := range s.byEvent[h.event] {
+	about := subject{h.scope, h.event}
+	for _, other := range s.bySubject[about] {
 		if other.key == h.key {
 			return fmt.Errorf("handler %q is registered twice for event %s", h.key, h.event)
 		}
 	}
-	s.byEvent[h.event] = append(s.byEvent[h.event], h)
+	s.bySubject[about] = append(s.bySubject[about], h)
 	return nil
 }
 
-// of returns the handlers of an event type in the order of their registration.
-func (s *Handlers) of(event string) []*handler { return s.byEvent[event] }
+// of returns what is to be done for a message, in the order of registration: its
+// handlers, the relay, or both, as its type's delivery says.
+func (s *Handlers) of(registry *outbox.Registry, msg *message) []*handler {
+	handlers := s.bySubject[subject{msg.scope, msg.Type}]
+	t, ok := registry.Lookup(msg.Type, msg.Version)
+	if msg.scope != ScopeOutbox || !ok || t.Delivery == outbox.Local {
+		return handlers
+	}
+	relay, ok := s.relay[msg.Type]
+	switch {
+	case !ok:
+		return nil
+	case t.Delivery == outbox.Relay:
+		return []*handler{relay}
+	}
+	return append(slices.Clip(handlers), relay)
+}
 
 // Kinds lists the River job kinds that the handlers can work: every registered
 // version of a type from which all the type's handlers can be reached by
@@ -149,18 +181,30 @@ func (s *Handlers) of(event string) []*handler { return s.byEvent[event] }
 func (s *Handlers) Kinds(registry *outbox.Registry) []string {
 	var kinds []string
 	for _, t := range registry.Types() {
-		handlers := s.of(t.Name)
-		if len(handlers) == 0 || t.Delivery == outbox.Relay {
-			continue
-		}
-		able := true
-		for _, h := range handlers {
-			able = able && registry.CanDecode(t.Name, t.Version, h.version)
-		}
-		if able {
+		relayed := t.Delivery != outbox.Local
+		switch {
+		case t.Delivery == outbox.Relay && s.relay[t.Name] != nil,
+			t.Delivery == outbox.Both && s.relay[t.Name] != nil && s.able(registry, t, ScopeOutbox),
+			!relayed && s.able(registry, t, ScopeOutbox):
 			kinds = append(kinds, t.Kind())
+		}
+		for _, consumer := range s.Consumers() {
+			if s.able(registry, t, consumer) {
+				kinds = append(kinds, InboxKind(consumer, t.Name, t.Version))
+			}
 		}
 	}
 	sort.Strings(kinds)
 	return kinds
+}
+
+// able says that the type has handlers in the scope and all can take its version.
+func (s *Handlers) able(registry *outbox.Registry, t *outbox.Type, scope string) bool {
+	handlers := s.bySubject[subject{scope, t.Name}]
+	for _, h := range handlers {
+		if !registry.CanDecode(t.Name, t.Version, h.version) {
+			return false
+		}
+	}
+	return len(handlers) > 0
 }

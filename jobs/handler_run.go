@@ -61,7 +61,7 @@ func (h *handlerRun) do(ctx context.Context) result {
 func (h *handlerRun) run(ctx context.Context) error {
 	h.inTx = h.handler.inTx != nil
 	h.scope = &sideeffect.Scope{
-		DB: h.runner.DB, Claim: h.claim, TenantID: h.msg.TenantID, Scope: h.msg.scope, MessageID: h.msg.ID.String(),
+		DB: h.runner.DB, Claim: h.claim, TenantID: h.msg.TenantID, Scope: h.msg.scope, MessageID: h.msg.id,
 		Handler: h.handler.key, ActorID: h.msg.ActorID, InTx: h.inTx, InUnit: h.runner.Outbox.InUnit,
 	}
 	ctx = sideeffect.WithScope(context.WithValue(ctx, runKey{}, h), h.scope)
@@ -174,7 +174,7 @@ func (h *handlerRun) keepReceipt(ctx context.Context) result {
 
 func (h *handlerRun) receipt(failure string) claim.Receipt {
 	return claim.Receipt{
-		TenantID: h.msg.TenantID, Scope: h.msg.scope, MessageID: h.msg.ID.String(), Handler: h.handler.key,
+		TenantID: h.msg.TenantID, Scope: h.msg.scope, MessageID: h.msg.id, Handler: h.handler.key,
 		Succeeded: failure == "", Error: failure,
 	}
 }

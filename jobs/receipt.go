@@ -52,7 +52,7 @@ func (r *Runner) succeeded(ctx context.Context, c *claim.Claim, msg *message) (m
 	if c.Fresh {
 		return nil, nil
 	}
-	rows, err := r.DB.Query(ctx, sqlSucceeded.For(r.DB), msg.TenantID, msg.scope, msg.ID.String())
+	rows, err := r.DB.Query(ctx, sqlSucceeded.For(r.DB), msg.TenantID, msg.scope, msg.id)
 	if err != nil {
 		return nil, err
 	}

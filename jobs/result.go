@@ -12,6 +12,7 @@ import (
 	"github.com/oxbow-jobs/oxbow/internal/claim"
 	"github.com/oxbow-jobs/oxbow/internal/guard"
 	"github.com/oxbow-jobs/oxbow/internal/outcome"
+	"github.com/oxbow-jobs/oxbow/outbox"
 )
 
 // The limits of outcomes that use no attempt.
@@ -54,6 +55,7 @@ func (r *Runner) classify(ctx context.Context, err error, handler string, retryI
 		final    *outcome.Final
 		snooze   *outcome.Snooze
 		ours     *ownFailure
+		special  *outcome.Exhausting
 	)
 	switch {
 	case errors.As(err, &panicked) && panicked != nil:
@@ -66,12 +68,17 @@ func (r *Runner) classify(ctx context.Context, err error, handler string, retryI
 		res.kind, res.delay, res.uncounted = claim.Snoozed, min(max(snooze.Delay, 0), maxDelay), snooze.Sleep
 	case stopping(ctx):
 		res.kind, res.uncounted = claim.Interrupted, errors.Is(context.Cause(ctx), outcome.ErrLeaseLost)
+	case errors.Is(err, outbox.ErrUnknownOutcome):
+		res.kind, res.delay, res.uncounted = claim.Interrupted, databasePause, true
 	case errors.As(err, &ours):
 		res.kind, res.delay, res.uncounted = claim.Interrupted, databasePause, true
 	case dbtx.IsOutage(err) || dbtx.IsTransient(err) && r.databaseAway(ctx):
 		res.kind, res.delay = claim.Interrupted, databasePause
 	default:
 		res.delay = retryIn()
+		if errors.As(err, &special) && special != nil {
+			res.reason = special.Reason
+		}
 	}
 	return res
 }

@@ -76,3 +76,13 @@ func (e *Snooze) Error() string {
 	return "snoozed for " + e.Delay.String()
 }
 func (e *Snooze) Unwrap() error { return e.Err }
+
+// Exhausting is a failure that is retried like any other, and gives the dead
+// letter its reason when the attempts are used up.
+type Exhausting struct {
+	Reason Reason
+	Err    error
+}
+
+func (e *Exhausting) Error() string { return string(e.Reason) + ": " + e.Err.Error() }
+func (e *Exhausting) Unwrap() error { return e.Err }

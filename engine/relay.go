@@ -1,0 +1,89 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/oxbow-jobs/oxbow/dbtx"
+	"github.com/oxbow-jobs/oxbow/jobs"
+	"github.com/oxbow-jobs/oxbow/outbox"
+)
+
+// ErrDeliveryConflict is returned by Start when another live instance delivers an
+// event type in another way. Delivery belongs to the type: if it depended on
+// which process claims first, events would get lost between them.
+var ErrDeliveryConflict = errors.New("oxbow: live instances disagree about the delivery of an event type")
+
+// install sets deliveries and adds publishing to the handlers. It returns the
+// kinds that need the broker.
+func (r *Relay) install(registry *outbox.Registry, handlers *jobs.Handlers) (map[string]bool, error) {
+	for _, pattern := range r.Patterns {
+		matched, err := registry.SetDelivery(pattern, outbox.Relay)
+		if err != nil {
+			return nil, err
+		}
+		if matched == 0 {
+			return nil, fmt.Errorf("oxbow: the relay pattern %q matches no event type of the installed apps", pattern)
+		}
+	}
+	relayed := make(map[string]bool)
+	if r.Publisher != nil {
+		for _, kind := range handlers.Relay(registry, r.Publisher) {
+			relayed[kind] = true
+		}
+	}
+	return relayed, nil
+}
+
+func deliveries(registry *outbox.Registry) map[string]outbox.Delivery {
+	all := make(map[string]outbox.Delivery)
+	for _, t := range registry.Types() {
+		all[t.Name] = t.Delivery
+	}
+	return all
+}
+
+// workable leaves out the kinds that need a broker which takes no messages.
+func (c *core) workable(kinds []string) []string {
+	if len(c.relayed) == 0 || c.config.Relay.Publisher.Available() == nil {
+		return kinds
+	}
+	local := make([]string, 0, len(kinds))
+	for _, kind := range kinds {
+		if !c.relayed[kind] {
+			local = append(local, kind)
+		}
+	}
+	return local
+}
+
+var sqlLiveDetails = dbtx.Each(
+	`SELECT instance_id, details::text FROM {schema}process_heartbeats WHERE state = 'alive' AND lease_until > clock_timestamp() AND instance_id <> $1`,
+	`SELECT instance_id, details FROM process_heartbeats WHERE state = 'alive' AND lease_until > datetime('now', 'subsec') AND instance_id <> $1`)
+
+// agree compares this instance's deliveries with those of the live ones.
+func (c *core) agree(ctx context.Context) error {
+	rows, err := c.db.Query(ctx, sqlLiveDetails.For(c.db), c.instance)
+	if err != nil {
+		return fmt.Errorf("read the live instances: %w", err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var instance, text string
+		if err := rows.Scan(&instance, &text); err != nil {
+			return fmt.Errorf("read the live instances: %w", err)
+		}
+		var details struct {
+			Deliveries map[string]outbox.Delivery `json:"deliveries"`
+		}
+		_ = json.Unmarshal([]byte(text), &details) // an instance that tells nothing disagrees with nobody
+		for event, ours := range c.deliveries {
+			if theirs, ok := details.Deliveries[event]; ok && theirs != ours {
+				return fmt.Errorf("%w: %s is %q here and %q at %s; start all with the same --relay patterns", ErrDeliveryConflict, event, ours, theirs, instance)
+			}
+		}
+	}
+	return rows.Err()
+}
