@@ -18,20 +18,20 @@ func (p *Program) logger(level slog.Level) (*slog.Logger, error) {
 			return nil, usagef("--log-level %q: it is debug, info, warn or error", text)
 		}
 	}
-	handler, err := logHandler(p.stderr, p.common.logFormat, level)
+	handler, err := logHandler(p.stderr, p.common.logFormat, level, p.getenv("NO_COLOR") == "")
 	if err != nil {
 		return nil, err
 	}
 	return slog.New(handler), nil
 }
 
-func logHandler(w io.Writer, format string, level slog.Level) (slog.Handler, error) {
+func logHandler(w io.Writer, format string, level slog.Level, colour bool) (slog.Handler, error) {
 	terminal := progress.IsTerminal(w)
 	switch {
 	case format == "json" || format == "auto" && !terminal:
 		return slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level}), nil
 	case format == "text" || format == "auto":
-		return tint.NewTextHandler(w, &tint.Options{Level: level, NoColor: !terminal}), nil
+		return tint.NewTextHandler(w, &tint.Options{Level: level, NoColor: !terminal || !colour}), nil
 	}
 	return nil, usagef("--log-format %q: it is auto, text or json", format)
 }

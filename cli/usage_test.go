@@ -24,10 +24,10 @@ func TestWrongUsage(t *testing.T) {
 	with := func(more ...string) []string { return append(append([]string{}, insert...), more...) }
 	for _, tt := range []struct {
 		name, program string
-		args         []string
-		vars         env
-		code         string
-		want         string
+		args          []string
+		vars          env
+		code          string
+		want          string
 	}{
 		{"NoCommand", "admin", nil, nil, "usage", `"admin" needs one of its commands: migrate, events,`},
 		{"UnknownCommand", "worker", []string{"fly"}, nil, "usage", `unknown command "fly"`},
