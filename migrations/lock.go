@@ -3,6 +3,8 @@ package migrations
 import (
 	"context"
 	"fmt"
+	"hash/fnv"
+	"time"
 
 	"github.com/oxbow-jobs/oxbow/dbtx"
 )
@@ -13,6 +15,10 @@ import (
 // a pooler in transaction mode too, and ends with the connection if this process
 // dies. It reads nothing, so it holds back no index that is built concurrently.
 func exclusive(ctx context.Context, db dbtx.DB, fn func() error) error {
+	key, err := lockKey(ctx, db)
+	if err != nil {
+		return err
+	}
 	conn, err := db.Dedicated(ctx)
 	if err != nil {
 		return fmt.Errorf("open a connection for the migration lock: %w", err)
@@ -21,18 +27,56 @@ func exclusive(ctx context.Context, db dbtx.DB, fn func() error) error {
 	if _, err := conn.Exec(ctx, "BEGIN"); err != nil {
 		return fmt.Errorf("begin the migration lock: %w", err)
 	}
-	if _, err := conn.Exec(ctx, sqlMigrationLock.For(db), db.Schema()); err != nil {
-		return fmt.Errorf("take the migration lock: %w", err)
+	if err := takeLock(ctx, conn, key); err != nil {
+		return err
 	}
 	err = fn()
 	_, _ = conn.Exec(context.WithoutCancel(ctx), "ROLLBACK")
 	return err
 }
 
+// takeLock asks again and again instead of waiting in the database, and by a
+// statement without arguments, which leaves no portal open: what waits, or has a
+// portal open, holds a snapshot, for which an index that is built concurrently
+// would wait in turn, for ever.
+func takeLock(ctx context.Context, tx dbtx.Tx, key uint64) error {
+	const pause = 100 * time.Millisecond
+	query := fmt.Sprintf("SELECT 1 WHERE pg_try_advisory_xact_lock(%d)", int64(key))
+	for {
+		taken, err := tx.Exec(ctx, query)
+		if err != nil {
+			return fmt.Errorf("take the migration lock: %w", err)
+		}
+		if taken == 1 {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wait for another process that migrates: %w", context.Cause(ctx))
+		case <-time.After(pause):
+		}
+	}
+}
+
+// lockKey is the same for every process that migrates the same schema.
+func lockKey(ctx context.Context, db dbtx.DB) (uint64, error) {
+	schema := db.Schema()
+	if schema == "" {
+		var current *string
+		if err := db.QueryRow(ctx, sqlCurrentSchema.For(db)).Scan(&current); err != nil {
+			return 0, fmt.Errorf("read the current schema: %w", err)
+		}
+		if current != nil {
+			schema = *current
+		}
+	}
+	hash := fnv.New64a()
+	_, _ = hash.Write([]byte("oxbow:migrate:" + schema))
+	return hash.Sum64(), nil
+}
+
 var (
-	sqlMigrationLock = dbtx.Each(
-		`SELECT pg_advisory_xact_lock(hashtextextended('oxbow:migrate:' || coalesce(nullif($1::text, ''), current_schema()), 0))`,
-		`SELECT $1`)
+	sqlCurrentSchema = dbtx.Each(`SELECT current_schema()::text`, `SELECT 'main'`)
 
 	sqlSchemaExists = dbtx.Each(`SELECT EXISTS (SELECT 1 FROM pg_namespace WHERE nspname = $1)`, `SELECT $1 IS NOT NULL`)
 )
