@@ -22,6 +22,7 @@ type gate struct {
 	budget  int // claims that may still be taken, or unlimited
 	reasons map[string]string
 	ended   chan struct{} // closed when the iterations are used up
+	endOnce sync.Once
 }
 
 const unlimited = -1
@@ -34,16 +35,21 @@ func newGate(c *core) *gate {
 type pass struct {
 	queue                 string
 	number, room, claimed int
+	counted               bool // as an iteration
 }
 
-// enter gives a fetch room for at most asked claims, possibly none.
+// enter gives a fetch room for at most asked claims, possibly none. Every fetch
+// counts as an iteration, empty or not.
 func (g *gate) enter(queue string, asked int) *pass {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	p := &pass{queue: queue, number: g.begun, room: max(0, min(asked, g.room()))}
+	if p.counted = !g.spent(); p.counted {
+		g.iterations++
+	}
 	g.reserved += p.room
 	g.begun++
-	g.underWay[p.number] = true
+	g.underWay[p.number] = p.counted
 	return p
 }
 
@@ -59,9 +65,13 @@ func (g *gate) room() int {
 	return room
 }
 
-// leave ends a fetch. Every fetch counts as an iteration, empty or not.
+// leave ends a fetch.
 func (g *gate) leave(p *pass) {
-	g.core.tally.add(context.Background(), Counters{Iterations: 1, Claimed: int64(p.claimed)})
+	d := Counters{Claimed: int64(p.claimed)}
+	if p.counted {
+		d.Iterations = 1
+	}
+	g.core.tally.add(context.Background(), d)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.reserved -= p.room
@@ -73,11 +83,19 @@ func (g *gate) leave(p *pass) {
 	if g.budget != unlimited {
 		g.budget -= p.claimed
 	}
-	spent := g.spent()
-	g.iterations++
-	if !spent && g.spent() {
-		close(g.ended)
+	if g.spent() && !g.counting() {
+		g.endOnce.Do(func() { close(g.ended) })
 	}
+}
+
+// counting says that a fetch which counts as an iteration is under way.
+func (g *gate) counting() bool {
+	for _, counted := range g.underWay {
+		if counted {
+			return true
+		}
+	}
+	return false
 }
 
 func (g *gate) spent() bool {
