@@ -4,6 +4,8 @@ import (
 	"context"
 
 	"github.com/riverqueue/river/rivershared/riverpilot"
+
+	"github.com/oxbow-jobs/oxbow/internal/claim"
 )
 
 // Hold keeps an engine from claiming, as a frozen process does not claim. What
@@ -15,9 +17,15 @@ func (e *Engine) Release() { e.core.gate.open("test") }
 
 // Beat renews the lease, or registers anew where the instance was marked lost.
 func (e *Engine) Beat(ctx context.Context) error {
+	beat, end := e.Beats()
+	defer end()
+	return beat(ctx)
+}
+
+// Beats is Beat over one connection, until it is ended.
+func (e *Engine) Beats() (beat func(ctx context.Context) error, end func()) {
 	conn := &leaseConn{db: e.core.db}
-	defer conn.close()
-	return e.core.lease.beat(ctx, conn)
+	return func(ctx context.Context) error { return e.core.lease.beat(ctx, conn) }, conn.close
 }
 
 // Reclaim is one pass over the claims of other instances.
@@ -48,4 +56,22 @@ func (e *Engine) Open() int { return e.core.claims.count() }
 // Pilot is what River asks.
 func (e *Engine) Pilot() riverpilot.Pilot {
 	return &pilot{Pilot: &riverpilot.StandardPilot{}, core: e.core}
+}
+
+// TakeLock asks for the dispatch lock once more.
+func (e *Engine) TakeLock(ctx context.Context) (bool, error) { return e.core.lock.take(ctx) }
+
+// Losses is how often the engine gave its lease up.
+func (e *Engine) Losses() int {
+	e.core.lease.mu.Lock()
+	defer e.core.lease.mu.Unlock()
+	return e.core.lease.losses
+}
+
+// Claim is the open claim of a job, or nil.
+func (e *Engine) Claim(id int64) *claim.Claim {
+	if oc := e.core.claims.get(id); oc != nil {
+		return oc.Claim
+	}
+	return nil
 }
