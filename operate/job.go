@@ -11,6 +11,7 @@ import (
 	"github.com/riverqueue/river/rivertype"
 
 	"github.com/oxbow-jobs/oxbow/dbtx"
+	"github.com/oxbow-jobs/oxbow/internal/eventkey"
 	"github.com/oxbow-jobs/oxbow/outbox"
 )
 
@@ -79,22 +80,8 @@ func queryJobs(ctx context.Context, tx dbtx.Tx, query string, args ...any) ([]*j
 	return jobs, rows.Err()
 }
 
-// whereUnique repeats the predicate of River's unique index, without which the
-// index is not used.
-var whereUnique = each{
-	`j.unique_key = ? AND j.unique_key IS NOT NULL AND j.unique_states IS NOT NULL
-    AND {schema}river_job_state_in_bitmask(j.unique_states, j.state)`,
-	`j.unique_key = ? AND j.unique_key IS NOT NULL AND j.unique_states IS NOT NULL AND CASE j.state
-      WHEN 'available' THEN j.unique_states & (1 << 0)
-      WHEN 'cancelled' THEN j.unique_states & (1 << 1)
-      WHEN 'completed' THEN j.unique_states & (1 << 2)
-      WHEN 'discarded' THEN j.unique_states & (1 << 3)
-      WHEN 'pending'   THEN j.unique_states & (1 << 4)
-      WHEN 'retryable' THEN j.unique_states & (1 << 5)
-      WHEN 'running'   THEN j.unique_states & (1 << 6)
-      WHEN 'scheduled' THEN j.unique_states & (1 << 7)
-      ELSE 0 END >= 1`,
-}
+// whereUnique finds a row through River's unique index.
+var whereUnique = each{eventkey.Postgres("?"), eventkey.SQLite("?")}
 
 // canonical is the text of an id as receipts, effects and the log have it.
 func (s Scope) canonical(id string) string {

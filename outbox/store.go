@@ -12,35 +12,20 @@ import (
 	"github.com/riverqueue/river"
 
 	"github.com/oxbow-jobs/oxbow/dbtx"
+	"github.com/oxbow-jobs/oxbow/internal/eventkey"
 	"github.com/oxbow-jobs/oxbow/internal/strictjson"
 )
 
-// The look-up repeats the predicate of River's unique index word for word:
-// without it the databases scan the table. It takes no lock.
+// The look-up goes through the unique index and takes no lock.
 var (
 	storedEvents = dbtx.Each(`
-SELECT unique_key, kind, args::text
-FROM {schema}river_job
-WHERE unique_key = ANY($1::bytea[])
-  AND unique_key IS NOT NULL
-  AND unique_states IS NOT NULL
-  AND {schema}river_job_state_in_bitmask(unique_states, state)`, `
+SELECT j.unique_key, j.kind, j.args::text
+FROM {schema}river_job j
+WHERE `+eventkey.Postgres("ANY($1::bytea[])"), `
 SELECT j.unique_key, j.kind, json(j.args)
 FROM json_each($1) k
-CROSS JOIN river_job j ON j.unique_key = unhex(k.value)
-WHERE j.unique_key IS NOT NULL
-  AND j.unique_states IS NOT NULL
-  AND CASE j.state
-          WHEN 'available' THEN j.unique_states & (1 << 0)
-          WHEN 'cancelled' THEN j.unique_states & (1 << 1)
-          WHEN 'completed' THEN j.unique_states & (1 << 2)
-          WHEN 'discarded' THEN j.unique_states & (1 << 3)
-          WHEN 'pending'   THEN j.unique_states & (1 << 4)
-          WHEN 'retryable' THEN j.unique_states & (1 << 5)
-          WHEN 'running'   THEN j.unique_states & (1 << 6)
-          WHEN 'scheduled' THEN j.unique_states & (1 << 7)
-          ELSE 0
-      END >= 1`)
+CROSS JOIN river_job j
+WHERE `+eventkey.SQLite("unhex(k.value)"))
 
 	// Takes back the rows of a call that met a conflict late: another
 	// transaction committed its id between look-up and insert.
