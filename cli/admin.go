@@ -1,6 +1,9 @@
 package cli
 
 import (
+	"cmp"
+	"os/user"
+
 	"github.com/spf13/cobra"
 
 	"github.com/oxbow-jobs/oxbow/jobs"
@@ -17,7 +20,7 @@ func Admin(apps ...jobs.App) *Program {
   admin dead-letter replay --event-id 0199c0de-0000-7000-8000-000000000001 --yes`,
 	}
 	p := newProgram(root, apps)
-	root.PersistentFlags().StringVar(&p.operator, "operator", "", "who does this, for the operator log (default $USER)")
+	root.PersistentFlags().StringVar(&p.operator, "operator", "", "who does this, for the operator log (default $USER, or the account)")
 	commands := group("admin", root.Short,
 		newAdminMigrate(p), newAdminEvents(p), newAdminDeadLetter(p), newAdminSideEffects(p), newAdminProcesses(p))
 	root.AddCommand(commands.Commands()...)
@@ -27,10 +30,12 @@ func Admin(apps ...jobs.App) *Program {
 
 // operatorName is who the operator log names.
 func (p *Program) operatorName() (string, error) {
-	for _, name := range []string{p.operator, p.getenv("USER"), p.getenv("LOGNAME")} {
-		if name != "" {
-			return name, nil
-		}
+	if name := cmp.Or(p.operator, p.getenv("USER"), p.getenv("LOGNAME")); name != "" {
+		return name, nil
+	}
+	// Services and containers often run without $USER.
+	if account, err := user.Current(); err == nil && account.Username != "" {
+		return account.Username, nil
 	}
 	return "", usagef("nobody to name in the operator log: pass --operator NAME")
 }

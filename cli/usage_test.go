@@ -81,7 +81,6 @@ func TestWrongUsage(t *testing.T) {
 		{"ReplayOfBoth", "admin", []string{"dead-letter", "replay", "--all", "--event-id", anID, "--yes"}, nil, "usage", "either --event-id or --all"},
 		{"ReplayRate", "admin", []string{"dead-letter", "replay", "--all", "--rate", "fast", "--yes"}, nil, "usage", "--rate"},
 		{"ReplayFilterForOne", "admin", []string{"dead-letter", "replay", "--event-id", anID, "--type", "x", "--yes"}, nil, "usage", "--type goes with --all"},
-		{"NoOperator", "admin", []string{"dead-letter", "replay", "--event-id", anID, "--yes"}, env{"USER": ""}, "usage", "--operator"},
 		{"EffectStatus", "admin", []string{"side-effects", "list", "--status", "x"}, nil, "usage", "in_doubt"},
 		{"ResolveNothing", "admin", []string{"side-effects", "resolve", "--event-id", anID, "--handler", "h", "--effect", "e"}, nil, "usage", "either --response or --not-executed"},
 		{"ResolveBadJSON", "admin", []string{"side-effects", "resolve", "--event-id", anID, "--handler", "h", "--effect", "e", "--response", "{"}, nil, "usage", "not valid JSON"},
