@@ -14,6 +14,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/riverqueue/river/rivertype"
+	"github.com/riverqueue/rivercontrib/otelriver"
 	otelprom "go.opentelemetry.io/otel/exporters/prometheus"
 	"go.opentelemetry.io/otel/metric"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
@@ -63,6 +65,14 @@ func (m *monitor) meterProvider() metric.MeterProvider {
 		return nil
 	}
 	return m.provider
+}
+
+// plugins give River's own metrics beside ours.
+func (m *monitor) plugins() []rivertype.Plugin {
+	if m == nil {
+		return nil
+	}
+	return []rivertype.Plugin{otelriver.NewMiddleware(&otelriver.MiddlewareConfig{MeterProvider: m.provider})}
 }
 
 // serve answers requests in the background from now on.

@@ -57,7 +57,7 @@ func (p *Program) workerRun(ctx context.Context, f *workFlags) error {
 		return err
 	}
 	defer web.stop()
-	cfg.Telemetry.MeterProvider = web.meterProvider()
+	cfg.Telemetry.MeterProvider, cfg.River.Plugins = web.meterProvider(), web.plugins()
 
 	db, err := p.open(ctx, workerConns)
 	if err != nil {

@@ -10,8 +10,11 @@ import (
 	"time"
 
 	"github.com/riverqueue/river"
+	"github.com/riverqueue/river/rivertype"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/metric/noop"
+	"go.opentelemetry.io/otel/trace"
+	nooptrace "go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/oxbow-jobs/oxbow/internal/strictjson"
 	"github.com/oxbow-jobs/oxbow/jobs"
@@ -107,6 +110,10 @@ type Telemetry struct {
 
 	// MeterProvider defaults to none.
 	MeterProvider metric.MeterProvider
+
+	// TracerProvider gets a span per attempt, in the trace of the request that
+	// wrote the event. Defaults to none.
+	TracerProvider trace.TracerProvider
 }
 
 // RiverOptions are for a user's other River jobs.
@@ -117,6 +124,10 @@ type RiverOptions struct {
 
 	// PeriodicJobs are handed to River.
 	PeriodicJobs []*river.PeriodicJob
+
+	// Plugins are River's hooks and middleware for every job, events included:
+	// otelriver's, say.
+	Plugins []rivertype.Plugin
 
 	// PollOnly does without LISTEN, for poolers in transaction mode.
 	PollOnly bool
@@ -142,6 +153,9 @@ func (c *Config) withDefaults(sqlite bool) (Config, error) {
 	out.Telemetry.Logger = cmp.Or(out.Telemetry.Logger, slog.Default())
 	if out.Telemetry.MeterProvider == nil {
 		out.Telemetry.MeterProvider = noop.NewMeterProvider()
+	}
+	if out.Telemetry.TracerProvider == nil {
+		out.Telemetry.TracerProvider = nooptrace.NewTracerProvider()
 	}
 	if len(out.Queues) == 0 {
 		out.Queues = map[string]int{river.QueueDefault: out.BatchSize}

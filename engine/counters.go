@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"sync"
 
 	"go.opentelemetry.io/otel/metric"
@@ -35,6 +36,8 @@ type tally struct {
 	mu          sync.Mutex
 	counters    Counters
 	instruments []instrument
+
+	dueToClaim, attemptTime metric.Float64Histogram
 }
 
 type instrument struct {
@@ -64,7 +67,10 @@ func newTally(provider metric.MeterProvider) (*tally, error) {
 		}
 		t.instruments = append(t.instruments, instrument{counter: counter, read: def.read})
 	}
-	return t, nil
+	var errs [2]error
+	t.dueToClaim, errs[0] = meter.Float64Histogram("oxbow_due_to_claim", metric.WithUnit("s"), metric.WithDescription("Time from when an event was due to its claim, both in database time."))
+	t.attemptTime, errs[1] = meter.Float64Histogram("oxbow_attempt_duration", metric.WithUnit("s"), metric.WithDescription("Time that an attempt's handlers took."))
+	return t, errors.Join(errs[:]...)
 }
 
 func (t *tally) add(ctx context.Context, d Counters) {

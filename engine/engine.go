@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/riverqueue/river"
+	"github.com/riverqueue/river/rivertype"
 
 	"github.com/oxbow-jobs/oxbow/dbtx"
 	"github.com/oxbow-jobs/oxbow/jobs"
@@ -90,7 +91,8 @@ func New[TTx any](db *dbtx.Database[TTx], cfg *Config) (*Engine, error) {
 	}
 	c.gate, c.lease = newGate(c), &lease{core: c}
 	c.lock = newDispatchLock(c)
-	runner := &jobs.Runner{DB: db.DB, Registry: registry, Handlers: handlers, Outbox: neutral, Backoff: config.Backoff, Logger: config.Telemetry.Logger}
+	runner := &jobs.Runner{DB: db.DB, Registry: registry, Handlers: handlers, Outbox: neutral, Backoff: config.Backoff, Logger: config.Telemetry.Logger,
+		Tracer: config.Telemetry.TracerProvider.Tracer("github.com/oxbow-jobs/oxbow/jobs")}
 	workers, err := c.workers(runner, handlers.Kinds(registry))
 	if err != nil {
 		return nil, err
@@ -153,7 +155,7 @@ func (c *core) riverConfig(workers *river.Workers, schema string, once bool) *ri
 		config.LeaderElectionDisabled, config.PollOnly, config.PeriodicJobs = true, true, nil
 		config.FetchPollInterval = 20 * time.Millisecond
 	}
-	config.Plugins = append(config.Plugins, &guardMiddleware{core: c})
+	config.Plugins = append([]rivertype.Plugin{&guardMiddleware{core: c}}, c.config.River.Plugins...)
 	return config
 }
 

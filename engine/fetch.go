@@ -64,6 +64,7 @@ func (p *pilot) JobGetAvailable(ctx context.Context, exec riverdriver.Executor, 
 func (c *core) open(ctx context.Context, row *rivertype.JobRow, decodeErr error) bool {
 	oc := newClaim(row, c.instance, decodeErr, c.lease.lost)
 	if c.claims.add(oc) {
+		c.tally.dueToClaim.Record(ctx, oc.AttemptedAt.Sub(row.ScheduledAt).Seconds())
 		return true
 	}
 	c.log.WarnContext(ctx, "an old handler of this event is still running here: left to other processes", "job_id", row.ID, "kind", row.Kind)

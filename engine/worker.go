@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"time"
 
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/rivertype"
@@ -75,7 +76,9 @@ func (m *guardMiddleware) Work(ctx context.Context, job *rivertype.JobRow, inner
 		return errors.New("oxbow: the claim of this job is not open")
 	}
 	ctx, cancel := context.WithCancelCause(claim.Into(ctx, oc.Claim))
+	began := time.Now()
 	defer func() {
+		m.core.tally.attemptTime.Record(ctx, time.Since(began).Seconds())
 		m.core.claims.markReturned(oc)
 		cancel(nil)
 	}()

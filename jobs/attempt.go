@@ -9,6 +9,8 @@ import (
 
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/rivertype"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/oxbow-jobs/oxbow/dbtx"
 	"github.com/oxbow-jobs/oxbow/internal/claim"
@@ -27,6 +29,9 @@ type Runner struct {
 	Backoff Backoff
 
 	Logger *slog.Logger
+
+	// Tracer starts the span of an attempt. May be nil.
+	Tracer trace.Tracer
 }
 
 // Run is one attempt of one claimed event, from its stored row to the decision
@@ -44,6 +49,12 @@ func (r *Runner) attempt(ctx context.Context, c *claim.Claim, row *rivertype.Job
 		return deadLetter(outcome.Unreadable, err)
 	}
 	ctx = outbox.WithEvent(ctx, &msg.Envelope)
+	if r.Tracer != nil {
+		var span trace.Span
+		ctx, span = r.Tracer.Start(ctx, "handle "+msg.Type, trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(
+			attribute.String("oxbow.event_id", msg.id), attribute.String("oxbow.scope", msg.scope), attribute.Int("oxbow.attempt", row.Attempt)))
+		defer span.End()
+	}
 	if err := r.Registry.Check(&msg.Envelope); err != nil {
 		return deadLetter(outcome.SchemaInvalid, err)
 	}
@@ -94,15 +105,15 @@ func decide(results []result, row *rivertype.JobRow, handlers int) claim.Decisio
 	case len(failed) > 0:
 		texts := describe(append(failed, final...), handlers)
 		if row.Attempt >= row.MaxAttempts {
-			return claim.Decision{Kind: claim.DeadLetter, Reason: exhausted(failed), Error: texts, Trace: trace(failed)}
+			return claim.Decision{Kind: claim.DeadLetter, Reason: exhausted(failed), Error: texts, Trace: firstTrace(failed)}
 		}
 		delay := failed[0].delay
 		for _, res := range failed[1:] {
 			delay = min(delay, res.delay)
 		}
-		return claim.Decision{Kind: claim.Failed, Delay: delay, Error: texts, Trace: trace(failed)}
+		return claim.Decision{Kind: claim.Failed, Delay: delay, Error: texts, Trace: firstTrace(failed)}
 	case len(final) > 0:
-		return claim.Decision{Kind: claim.DeadLetter, Reason: final[0].reason, Error: describe(final, handlers), Trace: trace(final)}
+		return claim.Decision{Kind: claim.DeadLetter, Reason: final[0].reason, Error: describe(final, handlers), Trace: firstTrace(final)}
 	case len(cut) > 0:
 		return claim.Decision{Kind: claim.Interrupted, Delay: cut[0].delay, Uncounted: cut[0].uncounted, Error: describe(cut, handlers)}
 	case len(snoozed) > 0:
@@ -167,7 +178,7 @@ func describe(results []result, handlers int) string {
 	return outcome.StorableText(text)
 }
 
-func trace(results []result) string {
+func firstTrace(results []result) string {
 	for _, res := range results {
 		if res.trace != "" {
 			return res.trace
