@@ -58,6 +58,8 @@ type core struct {
 	lock    *dispatchLock
 	tally   *tally
 	storing storing
+
+	warnedOf string // a leader; only the housekeeping uses it
 }
 
 func (c *core) sqlite() bool { return c.db.Dialect() == dbtx.SQLite }

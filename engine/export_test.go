@@ -20,3 +20,8 @@ func (e *Engine) CleanUp(ctx context.Context) (int, error) {
 
 // Prune runs the pruning of receipts and effects.
 func (e *Engine) Prune(ctx context.Context) error { return e.core.prune(ctx) }
+
+// StrangeLeader is the check for a leader without our driver.
+func (e *Engine) StrangeLeader(ctx context.Context) (string, error) {
+	return e.core.strangeLeader(ctx)
+}

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"time"
 
@@ -124,7 +125,7 @@ func (c *core) pass(ctx context.Context, n int, mayMark bool) error {
 		return err
 	}
 	if n%10 == 9 {
-		if err := c.audit(ctx); err != nil {
+		if err := errors.Join(c.audit(ctx), c.watchLeader(ctx)); err != nil {
 			return err
 		}
 	}
