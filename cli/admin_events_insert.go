@@ -16,7 +16,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 
-	"github.com/oxbow-jobs/oxbow/dbtx"
 	"github.com/oxbow-jobs/oxbow/internal/progress"
 	"github.com/oxbow-jobs/oxbow/jobs"
 	"github.com/oxbow-jobs/oxbow/outbox"
@@ -82,6 +81,10 @@ func (p *Program) insertEvents(ctx context.Context, f *insertFlags, given func(f
 	if err != nil {
 		return err
 	}
+	operator, err := p.operatorName()
+	if err != nil {
+		return err
+	}
 	db, err := p.open(ctx, adminConns)
 	if err != nil {
 		return err
@@ -92,7 +95,8 @@ func (p *Program) insertEvents(ctx context.Context, f *insertFlags, given func(f
 		return err
 	}
 	ctx = outbox.WithTask(ctx, outbox.TaskContext{TenantID: f.tenant, ActorID: f.actor, RequestID: f.request})
-	items, err := p.insertInBatches(ctx, client, *params, f.count)
+	insert := &insertion{client: client, params: *params, operator: operator}
+	items, err := p.insertInBatches(ctx, insert, f.count)
 	if err != nil && len(items) > 0 {
 		return fmt.Errorf("%d of %d events were inserted, then: %w", len(items), f.count, err)
 	}
@@ -102,24 +106,18 @@ func (p *Program) insertEvents(ctx context.Context, f *insertFlags, given func(f
 	return p.result(map[string]any{"items": items}, func(w io.Writer) { writeInserted(w, items) })
 }
 
-func (p *Program) insertInBatches(ctx context.Context, client *outbox.Client[dbtx.Tx], params outbox.InsertParams, count int) ([]insertedEvent, error) {
+func (p *Program) insertInBatches(ctx context.Context, insert *insertion, count int) ([]insertedEvent, error) {
 	bar := progress.New(p.stderr, "inserting", count)
 	if count > 1 {
 		defer bar.Finish()
 	}
 	items := make([]insertedEvent, 0, count)
 	for len(items) < count {
-		batch := make([]outbox.InsertParams, min(insertBatch, count-len(items)))
-		for i := range batch {
-			batch[i] = params
-		}
-		results, err := client.InsertMany(ctx, batch)
+		batch, err := insert.batch(ctx, min(insertBatch, count-len(items)))
 		if err != nil {
 			return items, err
 		}
-		for _, result := range results {
-			items = append(items, insertedEvent{ID: result.ID.String(), Duplicate: result.Duplicate})
-		}
+		items = append(items, batch...)
 		bar.Set(len(items))
 	}
 	return items, nil

@@ -11,6 +11,7 @@ import (
 
 	"github.com/oxbow-jobs/oxbow/dbtx"
 	"github.com/oxbow-jobs/oxbow/migrations"
+	"github.com/oxbow-jobs/oxbow/operate"
 )
 
 func newAdminMigrate(p *Program) *cobra.Command {
@@ -42,7 +43,7 @@ func newMigrateUp(p *Program) *cobra.Command {
 		if cmd.Flags().Changed("to") {
 			opts.To = &to
 		}
-		return p.migrate(ctx, opts, func(ctx context.Context, db database) (*migrations.Result, error) {
+		return p.migrate(ctx, operate.ActionMigrateUp, opts, func(ctx context.Context, db database) (*migrations.Result, error) {
 			result, err := db.migrateUp(ctx, opts)
 			if err != nil {
 				return nil, err
@@ -69,15 +70,15 @@ recorded side effects, the operator log. River's tables and the apps' stay.`,
 		if cmd.Flags().Changed("to") {
 			opts.To = &to
 		}
-		return p.migrate(ctx, opts, func(ctx context.Context, db database) (*migrations.Result, error) {
+		return p.migrate(ctx, operate.ActionMigrateDown, opts, func(ctx context.Context, db database) (*migrations.Result, error) {
 			return db.migrateDown(ctx, opts)
 		})
 	})
 	return cmd
 }
 
-// migrate runs up or down on the database as it is and prints what changed.
-func (p *Program) migrate(ctx context.Context, opts *migrations.Options, run func(context.Context, database) (*migrations.Result, error)) error {
+// migrate runs up or down on the database as it is, logs and prints what changed.
+func (p *Program) migrate(ctx context.Context, action string, opts *migrations.Options, run func(context.Context, database) (*migrations.Result, error)) error {
 	if opts.To != nil && *opts.To < 0 {
 		return usagef("--to %d: it must not be negative", *opts.To)
 	}
@@ -86,6 +87,10 @@ func (p *Program) migrate(ctx context.Context, opts *migrations.Options, run fun
 		return err
 	}
 	opts.Logger = logger
+	operator, err := p.operatorName()
+	if err != nil {
+		return err
+	}
 	target, err := p.target()
 	if err != nil {
 		return err
@@ -99,11 +104,35 @@ func (p *Program) migrate(ctx context.Context, opts *migrations.Options, run fun
 	if err != nil {
 		return err
 	}
+	if err := logMigration(ctx, db, operate.LogParams{Operator: operator, Action: action}, done); err != nil {
+		return err
+	}
 	result := migrateResult{Versions: done.Versions, DroppedIndexes: append([]string{}, done.DroppedIndexes...), Apps: []string{}}
 	for _, app := range p.apps {
 		result.Apps = append(result.Apps, app.Name)
 	}
 	return p.result(result, func(w io.Writer) { writeMigrated(w, result, target.String()) })
+}
+
+// migrateDetails are the details of a migration in the operator log.
+type migrateDetails struct {
+	Versions       []migrations.Version `json:"versions"`
+	DroppedIndexes []string             `json:"dropped_indexes,omitempty"`
+}
+
+// logMigration writes the operator log, unless nothing was changed or the way
+// down took the log away. Migrations commit one by one, so this comes after
+// them and not with them.
+func logMigration(ctx context.Context, db database, entry operate.LogParams, done *migrations.Result) error {
+	entry.Count = len(done.Versions) + len(done.DroppedIndexes)
+	if entry.Count == 0 {
+		return nil
+	}
+	entry.Details = migrateDetails{Versions: append([]migrations.Version{}, done.Versions...), DroppedIndexes: done.DroppedIndexes}
+	if err := operate.LogTx(ctx, db, entry); err != nil && !dbtx.IsUndefinedTable(err) {
+		return fmt.Errorf("the database was migrated, but: %w", err)
+	}
+	return nil
 }
 
 func writeMigrated(w io.Writer, result migrateResult, target string) {

@@ -15,6 +15,9 @@ import (
 const (
 	ActionReplay        = "replay"
 	ActionResolveEffect = "resolve_effect"
+	ActionInsert        = "insert"
+	ActionMigrateUp     = "migrate_up"
+	ActionMigrateDown   = "migrate_down"
 )
 
 // LogEntry is something that an operator did.
@@ -22,7 +25,7 @@ type LogEntry struct {
 	At       time.Time       `json:"at"`
 	Operator string          `json:"operator"`
 	Action   string          `json:"action"`
-	Target   string          `json:"target"` // an event id, or empty for many at once
+	Target   string          `json:"target"` // an event id, or empty for many at once and for no event
 	Reason   string          `json:"reason"`
 	Count    int             `json:"count"`
 	Details  json.RawMessage `json:"details"`
@@ -108,6 +111,28 @@ func queryLog(ctx context.Context, tx dbtx.Tx, query *dbtx.SQL, args ...any) ([]
 		entries, ids = append(entries, entry), append(ids, id)
 	}
 	return entries, ids, rows.Err()
+}
+
+// LogParams say who did what to what, and why.
+type LogParams struct {
+	Operator string // Required.
+	Action   string // One of the actions above.
+	Target   string // An event id. Defaults to none: Details say what it was done to.
+	Reason   string // Defaults to none.
+	Count    int    // How many things were changed.
+	Details  any    // Encoded as a JSON object.
+}
+
+// LogTx writes the operator log in the transaction of what was done, and rolls
+// back with it. Replays and resolves write theirs by themselves.
+func LogTx(ctx context.Context, tx dbtx.Tx, params LogParams) error {
+	if err := checkOperator(params.Operator); err != nil {
+		return err
+	}
+	return logTx(ctx, tx, logEntry{
+		operator: params.Operator, action: params.Action, target: params.Target, reason: params.Reason,
+		count: params.Count, details: params.Details,
+	})
 }
 
 // logEntry is what logTx writes: who did what to what, and why.
