@@ -85,6 +85,9 @@ func (h *handlerRun) classify(ctx context.Context, err error) result {
 //
 // Inserts with fn's context use the transaction too.
 func (h *handlerRun) within(ctx context.Context, fn func(ctx context.Context, tx dbtx.Tx) error) error {
+	if err := h.claim.Check(); err != nil {
+		return err
+	}
 	defer h.scope.OpenTx()()
 	tx, err := h.runner.DB.Begin(ctx)
 	if err != nil {
@@ -101,6 +104,9 @@ func (h *handlerRun) within(ctx context.Context, fn func(ctx context.Context, tx
 		if tx.Broken() && ctx.Err() == nil {
 			return &ownFailure{err}
 		}
+		return err
+	}
+	if err := h.claim.Check(); err != nil {
 		return err
 	}
 	faultpoint.Reach(faultpoint.BeforeReceipt)
