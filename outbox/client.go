@@ -129,9 +129,13 @@ func NewClient[TTx any](db *dbtx.Database[TTx], registry *Registry, cfg *Config)
 		return nil, fmt.Errorf("make an outbox client: %w", err)
 	}
 	jobs, err := river.NewClient(db.Driver, &river.Config{
-		Logger:     cfg.Logger,
-		Middleware: []rivertype.Middleware{&insertMiddleware{dialect: db.Dialect()}},
-		Schema:     db.Schema(),
+		// River notifies workers once per queue in this time. A worker of ours is
+		// done with the first event of a burst sooner than that, and would find the
+		// next ones with its next poll only.
+		FetchCooldown: river.FetchCooldownMin,
+		Logger:        cfg.Logger,
+		Middleware:    []rivertype.Middleware{&insertMiddleware{dialect: db.Dialect()}},
+		Schema:        db.Schema(),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("make an outbox client: %w", err)
