@@ -195,8 +195,8 @@ func TestOnlyTheNewestClaimChangesAJob(t *testing.T) {
 			b.exec(`DELETE FROM river_job`)
 			b.exec(`DELETE FROM process_heartbeats`)
 			m := &model{bundle: b, rand: rand.New(rand.NewPCG(seed, world)), jobs: make(map[int64]modelJob), done: done}
-			m.run(120, 150)
-			interleavings += 120
+			m.run(200, 150)
+			interleavings += 200
 		}
 		t.Logf("%d jobs went through: %v", interleavings, done)
 		for _, what := range []string{"stale ok", "stale finishes a transaction", "stored ok", "stored finishes a transaction", "put back", "reclaimed", "registered anew", "dead letter", "audited"} {
