@@ -71,6 +71,9 @@ func (r *report) add(ev event) bool {
 }
 
 func (p *pkg) write(test, text string) {
+	if strings.HasPrefix(text, "=== ") { // RUN, PAUSE, CONT, NAME
+		return
+	}
 	b := p.output[test]
 	if b == nil {
 		b = &strings.Builder{}
