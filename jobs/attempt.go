@@ -44,9 +44,9 @@ func (r *Runner) Run(ctx context.Context, c *claim.Claim, row *rivertype.JobRow)
 }
 
 func (r *Runner) attempt(ctx context.Context, c *claim.Claim, row *rivertype.JobRow) claim.Decision {
-	msg, err := readMessage(row)
+	msg, err := r.readMessage(ctx, row)
 	if err != nil {
-		return deadLetter(outcome.Unreadable, err)
+		return r.unread(err, row)
 	}
 	ctx = outbox.WithEvent(ctx, &msg.Envelope)
 	if r.Tracer != nil {
@@ -185,6 +185,15 @@ func firstTrace(results []result) string {
 		}
 	}
 	return ""
+}
+
+// unread is the outcome of a row that holds no event: it never will. Only the
+// question whether a tenant is known may have another answer later.
+func (r *Runner) unread(err error, row *rivertype.JobRow) claim.Decision {
+	if final := (*outcome.Final)(nil); errors.As(err, &final) {
+		return deadLetter(final.Reason, final.Err)
+	}
+	return r.ownDecision(err, row)
 }
 
 func deadLetter(reason outcome.Reason, err error) claim.Decision {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/oxbow-jobs/oxbow/dbtx"
+	"github.com/oxbow-jobs/oxbow/inbox"
 	"github.com/oxbow-jobs/oxbow/internal/strictjson"
 	"github.com/oxbow-jobs/oxbow/outbox"
 )
@@ -45,11 +46,12 @@ type subject struct{ scope, event string }
 type Handlers struct {
 	bySubject map[subject][]*handler
 	relay     map[string]*handler // by event type
+	consumers map[string]ConsumerOptions
 }
 
 // NewHandlers makes an empty set.
 func NewHandlers() *Handlers {
-	return &Handlers{bySubject: make(map[subject][]*handler), relay: make(map[string]*handler)}
+	return &Handlers{bySubject: make(map[subject][]*handler), relay: make(map[string]*handler), consumers: make(map[string]ConsumerOptions)}
 }
 
 // Handle registers a plain handler. The key is stable for ever ("billing.notify"):
@@ -147,6 +149,9 @@ func (s *Handlers) add(in *Installer, h *handler) error {
 	if err := strictjson.CheckText(h.key); err != nil {
 		return fmt.Errorf("handler %q of event %s: %w", h.key, h.event, err)
 	}
+	if h.scope != ScopeOutbox && !inbox.UsableKind(h.scope, h.event, h.version) {
+		return fmt.Errorf("handler %q of event %s: the names of the consumer %s and of the event are too long together", h.key, h.event, h.scope)
+	}
 	about := subject{h.scope, h.event}
 	for _, other := range s.bySubject[about] {
 		if other.key == h.key {
@@ -189,10 +194,13 @@ func (s *Handlers) Kinds(registry *outbox.Registry) []string {
 			kinds = append(kinds, t.Kind())
 		}
 		for _, consumer := range s.Consumers() {
-			if s.able(registry, t, consumer) {
-				kinds = append(kinds, InboxKind(consumer, t.Name, t.Version))
+			if s.able(registry, t, consumer) && inbox.UsableKind(consumer, t.Name, t.Version) {
+				kinds = append(kinds, inbox.Kind(consumer, t.Name, t.Version))
 			}
 		}
+	}
+	for _, consumer := range s.Consumers() { // so that a replay of what has no type is answered
+		kinds = append(kinds, inbox.ParkedKind(consumer))
 	}
 	sort.Strings(kinds)
 	return kinds

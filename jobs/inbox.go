@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"regexp"
 	"sort"
-	"strings"
 
+	"github.com/oxbow-jobs/oxbow/inbox"
 	"github.com/oxbow-jobs/oxbow/outbox"
 )
 
@@ -48,20 +48,42 @@ func (s *Handlers) Handles(consumer, event string) bool {
 	return len(s.bySubject[subject{consumer, event}]) > 0
 }
 
-// InboxKind is the kind of the River jobs that a consumer's messages become.
-func InboxKind(consumer, event string, version int) string {
-	return fmt.Sprintf("inbox/%s/%s/v%d", consumer, event, version)
+// ConsumerOptions are what a consumer's messages are held against, when they
+// arrive and when a parked one is replayed.
+type ConsumerOptions struct {
+	// KnownTenant refuses messages of tenants that do not exist: they are parked.
+	// Defaults to taking every tenant id of 1 to 200 bytes.
+	KnownTenant inbox.KnownTenant
+
+	// MaxPayloadBytes is how large a message's body may be. Larger ones are
+	// parked. Defaults to 1 MiB.
+	MaxPayloadBytes int
 }
 
-// ParseInboxKind takes an inbox kind apart.
-func ParseInboxKind(kind string) (consumer, event string, version int, ok bool) {
-	rest, isInbox := strings.CutPrefix(kind, "inbox/")
-	consumer, rest, hasType := strings.Cut(rest, "/")
-	if !isInbox || !hasType {
-		return "", "", 0, false
+// SetConsumer sets the options of a consumer, once, before or after its handlers
+// are registered.
+func SetConsumer(in *Installer, consumer string, opts ConsumerOptions) error {
+	if err := checkConsumer(consumer); err != nil {
+		return err
 	}
-	event, version, ok = outbox.ParseKind("outbox/" + rest)
-	return consumer, event, version, ok
+	if _, twice := in.handlers.consumers[consumer]; twice {
+		return fmt.Errorf("oxbow: the options of the consumer %q are set twice", consumer)
+	}
+	in.handlers.consumers[consumer] = opts
+	return nil
+}
+
+// Subscription is what a consumer takes from a broker: the types that it has
+// handlers for.
+func (s *Handlers) Subscription(registry *outbox.Registry, consumer string) *inbox.Subscription {
+	opts := s.consumers[consumer]
+	return &inbox.Subscription{
+		Consumer: consumer, Registry: registry, KnownTenant: opts.KnownTenant, MaxPayloadBytes: opts.MaxPayloadBytes,
+		Handles: func(event string, version int) bool {
+			t, ok := registry.Lookup(event, version)
+			return ok && s.able(registry, t, consumer) && inbox.UsableKind(consumer, event, version)
+		},
+	}
 }
 
 // consumerName is a part of a kind that River allows, with room for the type.

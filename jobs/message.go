@@ -1,12 +1,15 @@
 package jobs
 
 import (
-	"encoding/json"
+	"context"
+	"errors"
 	"fmt"
 	"strings"
 
 	"github.com/riverqueue/river/rivertype"
 
+	"github.com/oxbow-jobs/oxbow/inbox"
+	"github.com/oxbow-jobs/oxbow/internal/outcome"
 	"github.com/oxbow-jobs/oxbow/outbox"
 )
 
@@ -19,24 +22,37 @@ type message struct {
 }
 
 // readMessage decodes a stored row. The kind and the envelope must agree: a row
-// that was edited by hand must not reach another type's handlers.
-func readMessage(row *rivertype.JobRow) (*message, error) {
-	var stored struct {
-		outbox.Envelope
-		Consumer  string `json:"consumer"`
-		MessageID string `json:"message_id"`
-	}
-	if err := json.Unmarshal(row.EncodedArgs, &stored); err != nil {
-		return nil, fmt.Errorf("decode the stored event: %w", err)
-	}
-	msg := &message{Envelope: stored.Envelope, scope: ScopeOutbox, id: stored.ID.String()}
-	kind := outbox.Kind(msg.Type, msg.Version)
+// that was edited by hand must not reach another type's handlers. A parked inbox
+// message is read afresh from the delivery that was kept.
+func (r *Runner) readMessage(ctx context.Context, row *rivertype.JobRow) (*message, error) {
 	if strings.HasPrefix(row.Kind, "inbox/") {
-		msg.scope, msg.id = stored.Consumer, stored.MessageID
-		kind = InboxKind(stored.Consumer, msg.Type, msg.Version)
+		return r.readInboxMessage(ctx, row)
 	}
-	if kind != row.Kind || msg.id == "" {
-		return nil, fmt.Errorf("the stored event says that it is %s, its job says %s", kind, row.Kind)
+	env, err := outbox.ParseEnvelope(row.EncodedArgs)
+	if err != nil {
+		return nil, &outcome.Final{Reason: outcome.Unreadable, Err: err}
 	}
-	return msg, nil
+	msg := &message{Envelope: *env, scope: ScopeOutbox, id: env.ID.String()}
+	return msg, checkKind(row.Kind, outbox.Kind(msg.Type, msg.Version))
+}
+
+func (r *Runner) readInboxMessage(ctx context.Context, row *rivertype.JobRow) (*message, error) {
+	stored, err := inbox.ReadStored(ctx, row.EncodedArgs, func(consumer string) *inbox.Subscription {
+		return r.Handlers.Subscription(r.Registry, consumer)
+	})
+	if err != nil {
+		if refusal := (*inbox.Refusal)(nil); errors.As(err, &refusal) {
+			return nil, &outcome.Final{Reason: refusal.Reason, Err: refusal.Err}
+		}
+		return nil, err
+	}
+	msg := &message{Envelope: stored.Envelope, scope: stored.Consumer, id: stored.ID}
+	return msg, checkKind(row.Kind, inbox.Kind(msg.scope, msg.Type, msg.Version))
+}
+
+func checkKind(job, stored string) error {
+	if job != stored {
+		return &outcome.Final{Reason: outcome.Unreadable, Err: fmt.Errorf("the stored event says that it is %s, its job says %s", stored, job)}
+	}
+	return nil
 }

@@ -1,0 +1,109 @@
+package inbox
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+
+	"github.com/oxbow-jobs/oxbow/internal/outcome"
+	"github.com/oxbow-jobs/oxbow/internal/strictjson"
+)
+
+// letter is a delivery on its way into the database.
+type letter struct {
+	*reading
+	key     [16]byte
+	outcome Outcome // empty until it is known
+	taken   bool    // another message has the id
+}
+
+func (r *Receiver) letters(readings []*reading) []*letter {
+	letters := make([]*letter, len(readings))
+	for i, reading := range readings {
+		own := *reading // a batch that is tried again starts afresh
+		letters[i] = &letter{reading: &own, key: Key(own.env.TenantID, r.sub.Consumer, own.id)}
+	}
+	return letters
+}
+
+// errTaken is why a message with a known id and other content is parked.
+var errTaken = errors.New("the id was used before, by a message with another type or body")
+
+// conflict reports whether a message was parked because its id is another's.
+func (r *Refusal) conflict() bool { return errors.Is(r.Err, errTaken) }
+
+// meet says what it means that a message with the letter's key was found.
+func (l *letter) meet(same bool) {
+	if same {
+		l.outcome = Duplicate
+	} else {
+		l.taken = true
+	}
+}
+
+// sameAs compares what was sent, not how often or when.
+func (l *letter) sameAs(other *letter) bool {
+	return l.kind == other.kind &&
+		(bytes.Equal(l.delivery.Body, other.delivery.Body) || strictjson.Equal(l.delivery.Body, other.delivery.Body))
+}
+
+func (l *letter) sameAsStored(job storedJob) bool {
+	if job.kind == "" {
+		return true // handled, and its job was removed: the id is all there is to compare
+	}
+	var stored storedArgs
+	if err := json.Unmarshal(job.args, &struct {
+		Payload *json.RawMessage `json:"payload"`
+		Parked  *bool            `json:"parked"`
+	}{&stored.Payload, &stored.Parked}); err != nil || job.kind != l.kind {
+		return false
+	}
+	if !stored.Parked {
+		return strictjson.Equal(l.delivery.Body, stored.Payload)
+	}
+	var parked parkedDelivery
+	return json.Unmarshal(stored.Payload, &parked) == nil && bytes.Equal(parked.Body, l.delivery.Body)
+}
+
+// readable are the letters that become jobs.
+func readable(letters []*letter) []*letter {
+	return filter(letters, func(l *letter) bool { return l.outcome == "" && !l.taken && l.refusal == nil })
+}
+
+// refused are the letters that are parked.
+func refused(letters []*letter) []*letter {
+	return filter(letters, func(l *letter) bool { return l.outcome == "" && l.refusal != nil })
+}
+
+// renamed gives derived ids to the letters whose own is taken, and returns them.
+func (r *Receiver) renamed(letters []*letter) []*letter {
+	taken := filter(letters, func(l *letter) bool { return l.taken })
+	for _, l := range taken {
+		l.refuse(&Refusal{Reason: outcome.NotStorable, Err: errTaken})
+		l.id = l.delivery.derivedID(r.sub.Consumer)
+		l.env.ID = eventID(l.env.TenantID, l.id)
+		l.key = Key(l.env.TenantID, r.sub.Consumer, l.id)
+	}
+	return taken
+}
+
+func filter(letters []*letter, keep func(*letter) bool) []*letter {
+	var kept []*letter
+	for _, l := range letters {
+		if keep(l) {
+			kept = append(kept, l)
+		}
+	}
+	return kept
+}
+
+func results(letters []*letter) []Result {
+	all := make([]Result, len(letters))
+	for i, l := range letters {
+		all[i] = Result{ID: l.id, Outcome: l.outcome}
+		if l.outcome == Parked {
+			all[i].Refusal = l.refusal
+		}
+	}
+	return all
+}
