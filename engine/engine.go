@@ -25,6 +25,8 @@ type Engine struct {
 	core     *core
 	newRiver func(once bool) (riverClient, error)
 	client   *outbox.Client[dbtx.Tx]
+	handlers *jobs.Handlers
+	services services
 
 	mu      sync.Mutex
 	river   riverClient
@@ -106,7 +108,7 @@ func New[TTx any](db *dbtx.Database[TTx], cfg *Config) (*Engine, error) {
 		}
 		return rc, nil
 	}
-	e := &Engine{core: c, client: neutral, newRiver: newRiver}
+	e := &Engine{core: c, client: neutral, handlers: handlers, newRiver: newRiver}
 	e.river, err = newRiver(false)
 	return e, err
 }
@@ -199,6 +201,9 @@ func (e *Engine) Start(ctx context.Context) error {
 		return fmt.Errorf("start River: %w", err)
 	}
 	e.started = true
+	if err := e.services.start(ctx); err != nil {
+		return errors.Join(err, e.halt(context.WithoutCancel(ctx), riverClient.StopAndCancel, hardStop))
+	}
 	return nil
 }
 

@@ -36,5 +36,5 @@ func (e *Engine) Ready(ctx context.Context) []Check {
 	if publisher := c.config.Relay.Publisher; publisher != nil {
 		checks = append(checks, Check{"broker", publisher.Available()})
 	}
-	return checks
+	return append(checks, e.services.ready()...)
 }

@@ -30,13 +30,19 @@ func (e *Engine) StopNow(ctx context.Context) error {
 }
 
 func (e *Engine) stop(ctx context.Context, stopRiver func(riverClient, context.Context) error, patience time.Duration) error {
-	c := e.core
-	c.gate.stop()
+	e.core.gate.stop()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if !e.started || e.stopped {
 		return nil
 	}
+	return e.halt(ctx, stopRiver, patience)
+}
+
+// halt stops what Start started.
+func (e *Engine) halt(ctx context.Context, stopRiver func(riverClient, context.Context) error, patience time.Duration) error {
+	c := e.core
+	e.services.stop(ctx, c.log)
 	limited, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	stopErr := stopRiver(e.river, limited)
