@@ -35,14 +35,23 @@ var (
 )
 
 func pruneByMessage(table string) *dbtx.SQL {
+	// Inbox messages have ids of any form, and the key that inbox.Key makes.
+	// SQLite has no hash function: there the ids of all stored inbox jobs are
+	// read once.
 	return dbtx.Each(`DELETE FROM {schema}`+table+` r WHERE r.ctid = ANY (ARRAY(
   SELECT o.ctid FROM {schema}`+table+` o
   WHERE o.updated_at < now() - $1 * interval '1 microsecond'
-    AND NOT EXISTS (SELECT 1 FROM {schema}river_job j WHERE `+eventkey.Postgres(`decode(replace(o.message_id, '-', ''), 'hex')`)+`)
+    AND NOT EXISTS (SELECT 1 FROM {schema}river_job j WHERE `+eventkey.Postgres(`CASE
+      WHEN o.scope = 'outbox' THEN decode(replace(o.message_id, '-', ''), 'hex')
+      ELSE substring(sha256(convert_to(o.tenant_id, 'UTF8') || '\x00'::bytea || convert_to(o.scope, 'UTF8') || '\x00'::bytea || convert_to(o.message_id, 'UTF8')) FROM 1 FOR 16)
+    END`)+`)
   LIMIT 1000))`,
 		`DELETE FROM `+table+` AS o
 WHERE o.updated_at < datetime('now', 'subsec', '-' || ($1 / 1000000) || ' seconds')
-  AND NOT EXISTS (SELECT 1 FROM river_job j WHERE `+eventkey.SQLite(`unhex(replace(o.message_id, '-', ''))`)+`)`)
+  AND NOT EXISTS (SELECT 1 FROM river_job j WHERE o.scope = 'outbox' AND `+eventkey.SQLite(`unhex(replace(o.message_id, '-', ''))`)+`)
+  AND (o.scope = 'outbox' OR (o.tenant_id, o.scope, o.message_id) NOT IN (
+    SELECT coalesce(j.args ->> 'tenant_id', ''), coalesce(j.args ->> 'consumer', ''), coalesce(j.args ->> 'id', '')
+    FROM river_job j WHERE j.kind >= 'inbox/' AND j.kind < 'inbox0'))`)
 }
 
 // JobDeleteBefore deletes finished jobs on behalf of River's cleaner, by kind:

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/oxbow-jobs/oxbow/dbtx"
+	"github.com/oxbow-jobs/oxbow/inbox"
 	"github.com/oxbow-jobs/oxbow/internal/dbtest"
 )
 
@@ -52,4 +53,34 @@ func TestReceiptsOfDeadLettersAreNotPruned(t *testing.T) {
 		require.NoError(t, e.Prune(t.Context()))
 		require.Equal(t, dead.String(), b.one(`SELECT message_id FROM `+b.table("handler_receipts")))
 	})
+}
+
+// The ids of inbox messages are their senders', of any form, and two consumers
+// may have the same.
+func TestReceiptsOfInboxMessagesArePrunedByTheirOwnIDs(t *testing.T) {
+	t.Parallel()
+	dbtest.EachWithSchema(t, func(t *testing.T, db dbtest.DB) {
+		b := setup(t, db)
+		e := b.engine(b.app(nil), nil)
+		json := "jsonb($2)"
+		if db.Dialect() == dbtx.Postgres {
+			json = "$2::text::jsonb"
+		}
+		key := inbox.Key("acme", "billing", "order/1 ü")
+		b.exec(`INSERT INTO `+b.table("river_job")+` (kind, max_attempts, args, state, finalized_at, unique_key, unique_states) VALUES ('inbox/billing/test.probe/v1', 5, `+json+`, 'discarded', $3, $1, `+b.allStates()+`)`,
+			key[:], `{"id":"order/1 ü","tenant_id":"acme","consumer":"billing"}`, time.Now())
+		for _, scope := range []string{"billing", "shipping"} {
+			b.exec(`INSERT INTO `+b.table("handler_receipts")+` (tenant_id, scope, message_id, handler_key, status, attempts, claim_version, created_at, updated_at)
+				VALUES ('acme', $1, 'order/1 ü', 'h', 'succeeded', 1, 1, $2, $2)`, scope, time.Now().Add(-31*24*time.Hour))
+		}
+		require.NoError(t, e.Prune(t.Context()))
+		require.Equal(t, "billing", b.one(`SELECT scope FROM `+b.table("handler_receipts")))
+	})
+}
+
+func (b *bundle) allStates() string {
+	if b.db.Dialect() == dbtx.SQLite {
+		return "255"
+	}
+	return "B'11111111'"
 }
