@@ -37,7 +37,6 @@ const (
 	headerTenant        = "oxbow-tenant-id"
 	headerActor         = "oxbow-actor-id"
 	headerRequest       = "oxbow-request-id"
-	headerCorrelation   = "oxbow-correlation-id"
 	headerCausation     = "oxbow-causation-id"
 	headerAggregateType = "oxbow-aggregate-type"
 	headerAggregateID   = "oxbow-aggregate-id"
