@@ -84,6 +84,13 @@ func (l *lease) giveUp() {
 	l.core.claims.cancelAll(outcome.ErrLeaseLost)
 }
 
+// lossCount is how often the lease was given up.
+func (l *lease) lossCount() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.losses
+}
+
 func (l *lease) remaining() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
