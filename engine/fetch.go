@@ -44,6 +44,7 @@ func (p *pilot) JobGetAvailable(ctx context.Context, exec riverdriver.Executor, 
 
 	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()
+	losses := c.lease.lossCount()
 	res, err := p.Pilot.JobGetAvailable(ctx, exec, state, &limited)
 	if err != nil {
 		return nil, err
@@ -52,6 +53,11 @@ func (p *pilot) JobGetAvailable(ctx context.Context, exec riverdriver.Executor, 
 	for _, row := range res.Jobs {
 		if c.open(ctx, row, res.DecodeErrors[row.ID]) {
 			kept = append(kept, row)
+		}
+	}
+	if c.lease.lossCount() != losses { // what was fetched under the lost lease is void, whatever holds by now
+		for _, row := range kept {
+			c.claims.get(row.ID).Void()
 		}
 	}
 	res.Jobs = kept
