@@ -24,6 +24,10 @@ type openClaim struct {
 	// returned says that its handlers have ended and its outcome is with River.
 	returned atomic.Bool
 
+	// silentSince is when the audit first saw that the handlers had ended and no
+	// outcome was reported. Only the audit uses it.
+	silentSince time.Time
+
 	// triedBefore says that storing its outcome met an error whose effect on the
 	// database is not known.
 	triedBefore atomic.Bool
