@@ -111,6 +111,10 @@ func (c *core) ending(oc *openClaim, params *riverdriver.JobSetStateIfRunningMan
 	if d == nil {
 		d = undecided(oc, params, i)
 	}
+	return c.endingOf(oc, d)
+}
+
+func (c *core) endingOf(oc *openClaim, d *claim.Decision) *ending {
 	e := &ending{oc: oc, kind: d.Kind, attempt: oc.Attempt, delay: d.Delay, receipts: oc.Receipts()}
 	switch d.Kind {
 	case claim.Published:
