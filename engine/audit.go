@@ -6,6 +6,7 @@ import (
 
 	"github.com/oxbow-jobs/oxbow/dbtx"
 	"github.com/oxbow-jobs/oxbow/internal/claim"
+	"github.com/oxbow-jobs/oxbow/internal/outcome"
 )
 
 // sqlRunningHere lists the rows that the database holds for claims of this
@@ -21,6 +22,9 @@ WHERE state = 'running' AND attempted_by ->> '$[#-1]' = $1`)
 // A fetch that is under way when the rows are listed may still deliver them, so
 // nothing is decided before all of those have ended.
 func (c *core) audit(ctx context.Context) error {
+	if err := c.storeSilent(ctx); err != nil {
+		return err
+	}
 	listed, err := c.runningHere(ctx)
 	if err != nil || len(listed) == 0 {
 		return err
@@ -42,6 +46,40 @@ func (c *core) audit(ctx context.Context) error {
 			return err
 		} else if ok {
 			c.log.WarnContext(ctx, "a claim whose fetch was never answered was put back", "job_id", token.JobID)
+		}
+	}
+	return nil
+}
+
+// storeSilent stores the outcomes that River does not report: it says nothing of
+// an attempt whose metadata does not encode as JSON. Should it report one after
+// all, the claim is closed by then.
+func (c *core) storeSilent(ctx context.Context) error {
+	if c.storing.trouble() != nil {
+		return nil // River has them, and repeats them
+	}
+	for _, oc := range c.claims.all() {
+		switch {
+		case !oc.returned.Load():
+			continue
+		case oc.silentSince.IsZero():
+			oc.silentSince = time.Now()
+			continue
+		case time.Since(oc.silentSince) < c.config.LeaseTTL:
+			continue
+		}
+		c.log.WarnContext(ctx, "River did not report an outcome (metadata that does not encode as JSON?): it is stored all the same", "job_id", oc.JobID, "kind", oc.kind)
+		if oc.Completed() {
+			c.claims.close(oc.JobID)
+			c.tally.add(ctx, Counters{Published: 1})
+			continue
+		}
+		d := oc.Decision()
+		if d == nil { // a user's other job
+			d = &claim.Decision{Kind: claim.DeadLetter, Reason: outcome.NotStorable, Error: "the attempt left metadata that does not encode as JSON"}
+		}
+		if err := c.store(ctx, []*ending{c.endingOf(oc, d)}); err != nil {
+			return err
 		}
 	}
 	return nil
