@@ -54,18 +54,17 @@ func (e *Engine) Register(ctx context.Context) error {
 func (e *Engine) Open() int { return e.core.claims.count() }
 
 // Pilot is what River asks.
-func (e *Engine) Pilot() riverpilot.Pilot {
-	return &pilot{Pilot: &riverpilot.StandardPilot{}, core: e.core}
-}
+func (e *Engine) Pilot() riverpilot.Pilot { return e.PilotOver(&riverpilot.StandardPilot{}) }
 
 // TakeLock asks for the dispatch lock once more.
 func (e *Engine) TakeLock(ctx context.Context) (bool, error) { return e.core.lock.take(ctx) }
 
 // Losses is how often the engine gave its lease up.
-func (e *Engine) Losses() int {
-	e.core.lease.mu.Lock()
-	defer e.core.lease.mu.Unlock()
-	return e.core.lease.losses
+func (e *Engine) Losses() int { return e.core.lease.lossCount() }
+
+// PilotOver is what River asks, over another pilot than River's own.
+func (e *Engine) PilotOver(inner riverpilot.Pilot) riverpilot.Pilot {
+	return &pilot{Pilot: inner, core: e.core}
 }
 
 // Claim is the open claim of a job, or nil.

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/riverqueue/river/riverdriver"
+	"github.com/riverqueue/river/rivershared/riverpilot"
 	"github.com/stretchr/testify/require"
 
 	"github.com/oxbow-jobs/oxbow/dbtx"
@@ -89,6 +91,38 @@ func TestAfterTheMarkAnInstanceRegistersAnew(t *testing.T) {
 		k.a.Release() // its new claims are as good as anyone's
 		id := k.insert(k.a, "new", nil)
 		require.Equal(t, 1, k.eventually(id, "completed").Attempt)
+	})
+}
+
+// lateAnswer is a fetch whose answer arrives when its instance has lost its
+// lease and registered anew.
+type lateAnswer struct {
+	riverpilot.StandardPilot
+	meanwhile func()
+}
+
+func (l *lateAnswer) JobGetAvailable(ctx context.Context, exec riverdriver.Executor, state riverpilot.ProducerState, params *riverdriver.JobGetAvailableParams) (*riverdriver.JobGetAvailableResult, error) {
+	res, err := l.StandardPilot.JobGetAvailable(ctx, exec, state, params)
+	l.meanwhile()
+	return res, err
+}
+
+func TestAClaimFetchedUnderALostLeaseIsVoid(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, db dbtest.DB) {
+		b := setup(t, db)
+		c := b.claimant(b.idle(nil))
+		c.pilot = c.e.PilotOver(&lateAnswer{meanwhile: func() {
+			b.exec(`UPDATE process_heartbeats SET state = 'lost' WHERE instance_id = $1`, c.e.InstanceID())
+			require.NoError(t, c.e.Beat(t.Context()))
+		}})
+		id := b.insert(c.e, "x", nil)
+		claims := c.claim()
+		require.Len(t, claims, 1)
+		require.ErrorIs(t, c.e.Claim(claims[0].row.ID).Check(), jobs.ErrLeaseLost, "no handler may start under it")
+		c.run(claims[0], finishes)
+		c.report(claims[0])
+		require.NotEqual(t, "completed", b.row(id).State)
 	})
 }
 

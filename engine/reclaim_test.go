@@ -3,12 +3,14 @@ package engine_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"slices"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/riverdriver"
 	"github.com/riverqueue/river/rivertype"
 	"github.com/stretchr/testify/require"
@@ -375,5 +377,55 @@ func TestAProcessHasOneClaimOfAJobAtATime(t *testing.T) {
 		require.Len(t, r.Errors, 1)
 		require.EqualValues(t, 1, e.Counters().Stale)
 		require.EqualValues(t, 1, e.Counters().Published)
+	})
+}
+
+// A stop while a suspect waits for its neighbours uses no attempt.
+func TestAStopInterruptsAWaitingSuspect(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, db dbtest.DB) {
+		b := setup(t, db)
+		e := b.start(b.app(behaviours{"neighbour": func(ctx context.Context, _ outbox.Event[probe]) error {
+			<-ctx.Done()
+			return ctx.Err()
+		}}), nil)
+		neighbour := b.insert(e, "neighbour", nil)
+		b.eventually(neighbour, "running")
+		id := b.later(e, "suspect", 9)
+		b.setMetadata(id, `{"oxbow:lost": 2}`)
+		b.makeDue(id)
+		b.eventually(id, "running")
+		require.NoError(t, e.StopNow(t.Context()))
+		for _, id := range []uuid.UUID{neighbour, id} {
+			r := b.row(id)
+			require.Equal(t, "available", r.State)
+			require.Zero(t, r.Attempt)
+			require.Empty(t, r.Errors)
+		}
+		require.Zero(t, b.count("suspect"))
+	})
+}
+
+// River reports no outcome where a handler left metadata that JSON cannot encode.
+func TestOutcomesThatRiverNeverReportsAreStoredByTheAudit(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, db dbtest.DB) {
+		b := setup(t, db)
+		e := b.start(b.app(behaviours{
+			"ok": func(ctx context.Context, _ outbox.Event[probe]) error {
+				return river.MetadataSet(ctx, "bad", func() {})
+			},
+			"fails": func(ctx context.Context, _ outbox.Event[probe]) error {
+				return errors.Join(river.MetadataSet(ctx, "bad", func() {}), errors.New("as such"))
+			},
+		}), func(c *engine.Config) { c.LeaseTTL = time.Second })
+		ok, fails := b.insert(e, "ok", nil), b.insert(e, "fails", &outbox.InsertOpts{MaxAttempts: 1})
+		require.Eventually(t, func() bool { return b.count("ok") == 1 && b.count("fails") == 1 }, waitFor, tick)
+		require.Eventually(t, func() bool { // one pass notices, a later one stores
+			return b.row(ok).State == "completed" && b.row(fails).State == "discarded"
+		}, waitFor, tick)
+		require.Equal(t, "as such", b.row(fails).Errors[0]["error"])
+		require.Equal(t, engine.Counters{Claimed: 2, Published: 1, DeadLettered: 1}, settled(e))
+		require.Zero(t, e.Open())
 	})
 }
