@@ -80,23 +80,30 @@ func onStage(t *testing.T, db dbtest.DB, url string) *bundle {
 // tenants take turns, so that every scenario has two.
 var tenants = []string{"north", "south"}
 
+func asTenant(ctx context.Context, tenant string) context.Context {
+	return outbox.WithTask(ctx, outbox.TaskContext{TenantID: tenant, ActorID: "tester", RequestID: "e2e"})
+}
+
+func repeated(n int, payload outbox.Payload) []outbox.InsertParams {
+	params := make([]outbox.InsertParams, n)
+	for i := range params {
+		params[i].Payload = payload
+	}
+	return params
+}
+
 func (b *bundle) insert(payload outbox.Payload, opts *outbox.InsertOpts) string {
 	b.t.Helper()
-	ctx := outbox.WithTask(context.Background(), outbox.TaskContext{TenantID: tenants[b.inserted%2], ActorID: "tester", RequestID: "r" + strconv.Itoa(b.inserted)})
-	result, err := b.client.Insert(ctx, payload, opts)
-	require.NoError(b.t, err)
-	b.inserted++
-	return result.ID.String()
+	return b.insertMany(1, payload, opts)[0]
 }
 
 func (b *bundle) insertMany(n int, payload outbox.Payload, opts *outbox.InsertOpts) []string {
 	b.t.Helper()
-	params := make([]outbox.InsertParams, n)
+	params := repeated(n, payload)
 	for i := range params {
-		params[i] = outbox.InsertParams{Payload: payload, Opts: opts}
+		params[i].Opts = opts
 	}
-	ctx := outbox.WithTask(context.Background(), outbox.TaskContext{TenantID: tenants[b.inserted%2], ActorID: "tester", RequestID: "r" + strconv.Itoa(b.inserted)})
-	results, err := b.client.InsertMany(ctx, params)
+	results, err := b.client.InsertMany(asTenant(context.Background(), tenants[b.inserted%2]), params)
 	require.NoError(b.t, err)
 	b.inserted += n
 	ids := make([]string, n)
