@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -21,62 +22,84 @@ const (
 	gaugeWait = 5 * time.Second
 )
 
-// gauges tell how many events there are of each status, and how long the oldest
-// pending one has been due.
+// gauges tell what is in the database: what the metrics of one worker say about
+// all of them.
 type gauges struct {
 	operator *operate.Operator
 	logger   *slog.Logger
 
-	mu    sync.Mutex
-	read  time.Time
-	stats *operate.Stats
+	events, unclaimable, instances, inDoubt metric.Int64Observable
+	oldestPending, oldestDead               metric.Float64Observable
+
+	mu   sync.Mutex
+	at   time.Time
+	last *operate.Gauges
 }
 
 func registerGauges(meter metric.Meter, operator *operate.Operator, logger *slog.Logger) error {
 	g := &gauges{operator: operator, logger: logger}
-	events, err := meter.Int64ObservableGauge("oxbow_events", metric.WithDescription("Events by status; at most 15 seconds old."))
-	if err != nil {
-		return fmt.Errorf("make the gauge of events: %w", err)
+	var errs []error
+	whole := func(name, description string) metric.Int64Observable {
+		gauge, err := meter.Int64ObservableGauge(name, metric.WithDescription(description+"; at most 15 seconds old."))
+		errs = append(errs, err)
+		return gauge
 	}
-	oldest, err := meter.Float64ObservableGauge("oxbow_oldest_pending_age", metric.WithUnit("s"),
-		metric.WithDescription("How long the pending event that has been due the longest has been due."))
-	if err != nil {
-		return fmt.Errorf("make the gauge of the oldest pending event: %w", err)
+	seconds := func(name, description string) metric.Float64Observable {
+		gauge, err := meter.Float64ObservableGauge(name, metric.WithUnit("s"), metric.WithDescription(description))
+		errs = append(errs, err)
+		return gauge
 	}
-	_, err = meter.RegisterCallback(func(ctx context.Context, observer metric.Observer) error {
-		stats := g.counts(ctx)
-		if stats == nil {
-			return nil
-		}
-		for status, n := range map[outbox.Status]int64{
-			outbox.StatusPending: stats.Pending, outbox.StatusPublishing: stats.Publishing, outbox.StatusPublished: stats.Published,
-			outbox.StatusFailed: stats.Failed, outbox.StatusDeadLetter: stats.DeadLetter,
-		} {
-			observer.ObserveInt64(events, n, metric.WithAttributes(attribute.String("status", string(status))))
-		}
-		observer.ObserveFloat64(oldest, stats.OldestPendingAgeSeconds)
-		return nil
-	}, events, oldest)
+	g.events = whole("oxbow_events", "Events by status, estimated where there are more than 100,000")
+	g.unclaimable = whole("oxbow_unclaimable_kinds", "Available events and inbox messages by kind, of kinds that no living instance can work")
+	g.instances = whole("oxbow_instances_alive", "Instances whose lease runs")
+	g.inDoubt = whole("oxbow_in_doubt_effects", "Side effects that an operator must resolve")
+	g.oldestPending = seconds("oxbow_oldest_pending_age", "How long the pending event that has been due the longest has been due.")
+	g.oldestDead = seconds("oxbow_dead_letters_oldest_age", "How long the oldest dead letter has been one.")
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("make the gauges: %w", err)
+	}
+	_, err := meter.RegisterCallback(g.observe, g.events, g.unclaimable, g.instances, g.inDoubt, g.oldestPending, g.oldestDead)
 	if err != nil {
 		return fmt.Errorf("register the gauges: %w", err)
 	}
 	return nil
 }
 
-// counts returns the last counts, read anew when they are too old, or nil when
-// the database cannot tell: a gauge that is missing says more than a wrong one.
-func (g *gauges) counts(ctx context.Context) *operate.Stats {
+func (g *gauges) observe(ctx context.Context, observer metric.Observer) error {
+	now := g.read(ctx)
+	if now == nil {
+		return nil
+	}
+	for status, n := range map[outbox.Status]int64{
+		outbox.StatusPending: now.Pending, outbox.StatusPublishing: now.Publishing, outbox.StatusPublished: now.Published,
+		outbox.StatusFailed: now.Failed, outbox.StatusDeadLetter: now.DeadLetter,
+	} {
+		observer.ObserveInt64(g.events, n, metric.WithAttributes(attribute.String("status", string(status))))
+	}
+	for kind, n := range now.Unclaimable {
+		observer.ObserveInt64(g.unclaimable, n, metric.WithAttributes(attribute.String("kind", kind)))
+	}
+	observer.ObserveInt64(g.instances, now.InstancesAlive)
+	observer.ObserveInt64(g.inDoubt, now.InDoubtEffects)
+	observer.ObserveFloat64(g.oldestPending, now.OldestPendingAgeSeconds)
+	observer.ObserveFloat64(g.oldestDead, now.OldestDeadLetterAgeSeconds)
+	return nil
+}
+
+// read returns the last reading, made anew when it is too old, or nil when the
+// database cannot tell: a gauge that is missing says more than a wrong one.
+func (g *gauges) read(ctx context.Context) *operate.Gauges {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if time.Since(g.read) < gaugeAge {
-		return g.stats
+	if time.Since(g.at) < gaugeAge {
+		return g.last
 	}
 	ctx, cancel := context.WithTimeout(ctx, gaugeWait)
 	defer cancel()
-	stats, err := g.operator.Stats(ctx, operate.Scope{})
+	now, err := g.operator.Gauges(ctx)
 	if err != nil {
-		g.logger.WarnContext(ctx, "events could not be counted for the metrics", "err", err)
+		g.logger.WarnContext(ctx, "the gauges of the metrics could not be read", "err", err)
 	}
-	g.read, g.stats = time.Now(), stats
-	return stats
+	g.at, g.last = time.Now(), now
+	return now
 }

@@ -31,3 +31,16 @@ func PlanDeadLetters(tx dbtx.Tx) PlannedQuery {
 	}
 	return PlannedQuery{w.sql(sqlJobs, fmt.Sprintf("ORDER BY j.finalized_at DESC, j.id DESC LIMIT %d", DefaultLimit)), w.args}
 }
+
+// PlanGauges are the queries that a scrape of the metrics causes, on a table
+// too large to count.
+func PlanGauges(tx dbtx.Tx) []PlannedQuery {
+	return []PlannedQuery{
+		{sqlSampleState.For(tx), []any{"available", ExactUpTo}},
+		{sqlSampleDead.For(tx), []any{ExactUpTo}},
+		{sqlOldestDue.For(tx), []any{"outbox/"}},
+		{sqlIDRange.For(tx), nil},
+		{sqlEstimateState.For(tx), []any{"completed", "outbox/"}},
+		{sqlCountInDoubt.For(tx), []any{ExactUpTo}},
+	}
+}
