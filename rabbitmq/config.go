@@ -1,0 +1,152 @@
+package rabbitmq
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/metric/noop"
+)
+
+// DefaultExchange is where events go unless they are routed elsewhere: a durable
+// topic exchange.
+const DefaultExchange = "outbox.events"
+
+// Config configures a Publisher.
+type Config struct {
+	// URL is the broker's address, amqp:// or amqps://. Required.
+	URL string
+
+	// Exchange takes the events without a Route. While it does not exist, no
+	// event is claimed. Defaults to "outbox.events".
+	Exchange string
+
+	// Routes say where the events of a type go instead. Defaults to none.
+	Routes map[string]Route
+
+	// Source is the CloudEvents attribute of this name. Defaults to "oxbow".
+	Source string
+
+	// Channels is over how many channels the confirms are pipelined. Defaults
+	// to 4.
+	Channels int
+
+	// Window is how many messages of a channel wait for their confirms at most.
+	// Defaults to 256.
+	Window int
+
+	// Heartbeat is how often broker and publisher give signs of life; a
+	// connection without one is given up after three times as long. At least 1
+	// second. Defaults to 5 seconds.
+	Heartbeat time.Duration
+
+	// ConfirmTimeout is how long a message waits for its confirm, at most twice
+	// Heartbeat. Past it the outcome is unknown. Defaults to twice Heartbeat.
+	ConfirmTimeout time.Duration
+
+	// MaxMessageBytes is the largest payload; a larger event is a dead letter.
+	// Brokers have a limit of their own (max_message_size), which is learned
+	// when it is met. Defaults to 16 MiB.
+	MaxMessageBytes int
+
+	// Logger defaults to slog.Default.
+	Logger *slog.Logger
+
+	// MeterProvider defaults to none.
+	MeterProvider metric.MeterProvider
+}
+
+// Route says where the events of one type go.
+type Route struct {
+	// Exchange defaults to Config.Exchange.
+	Exchange string
+
+	// Key is the routing key, of at most 255 bytes. Defaults to the event type.
+	Key string
+
+	// NotMandatory accepts that an event reaches no queue. It is for exchanges
+	// that return what they will route later, such as the delayed message
+	// exchange.
+	NotMandatory bool
+
+	// Headers are sent with each event of the type, as in "x-delay". Numbers,
+	// text, booleans, times, and maps and slices of these.
+	Headers map[string]any
+}
+
+// route is a Route with its defaults, ready for use.
+type route struct {
+	exchange, key string
+	mandatory     bool
+	headers       amqp.Table
+}
+
+const (
+	maxShort    = 255     // bytes of a name, key or property
+	maxChannels = 1024    // per connection
+	maxWindow   = 1 << 16 // per channel
+)
+
+func (c *Config) withDefaults() (Config, error) {
+	out := *c
+	out.Exchange = cmp.Or(out.Exchange, DefaultExchange)
+	out.Source = cmp.Or(out.Source, "oxbow")
+	out.Channels = cmp.Or(out.Channels, 4)
+	out.Window = cmp.Or(out.Window, 256)
+	out.Heartbeat = cmp.Or(out.Heartbeat, 5*time.Second)
+	out.ConfirmTimeout = cmp.Or(out.ConfirmTimeout, 2*out.Heartbeat)
+	out.MaxMessageBytes = cmp.Or(out.MaxMessageBytes, 16<<20)
+	out.Logger = cmp.Or(out.Logger, slog.Default())
+	if out.MeterProvider == nil {
+		out.MeterProvider = noop.NewMeterProvider()
+	}
+	return out, out.validate()
+}
+
+func (c *Config) validate() error {
+	if c.URL == "" {
+		return errors.New("rabbitmq: URL is required, as in amqp://user:password@host:5672/")
+	}
+	if _, err := parseURL(c.URL); err != nil {
+		return err
+	}
+	if err := checkShort("Exchange", c.Exchange); err != nil {
+		return err
+	}
+	switch {
+	case c.Channels < 1 || c.Channels > maxChannels:
+		return fmt.Errorf("rabbitmq: Channels %d: it must be 1 to %d", c.Channels, maxChannels)
+	case c.Window < 1 || c.Window > maxWindow:
+		return fmt.Errorf("rabbitmq: Window %d: it must be 1 to %d", c.Window, maxWindow)
+	case c.Heartbeat < time.Second || c.Heartbeat > time.Hour || c.Heartbeat%time.Second != 0:
+		return fmt.Errorf("rabbitmq: Heartbeat %v: it must be whole seconds, from 1s to 1h", c.Heartbeat)
+	case c.ConfirmTimeout <= 0 || c.ConfirmTimeout > 2*c.Heartbeat:
+		return fmt.Errorf("rabbitmq: ConfirmTimeout %v: it must be positive and at most twice Heartbeat, %v", c.ConfirmTimeout, 2*c.Heartbeat)
+	case c.MaxMessageBytes < 1:
+		return fmt.Errorf("rabbitmq: MaxMessageBytes %d: it must be positive", c.MaxMessageBytes)
+	}
+	return nil
+}
+
+// routes prepares Routes.
+func (c *Config) routes() (map[string]route, error) {
+	routes := make(map[string]route, len(c.Routes))
+	for event, r := range c.Routes {
+		headers, err := normaliseTable(r.Headers)
+		if err != nil {
+			return nil, fmt.Errorf("rabbitmq: Routes[%q].Headers: %w", event, err)
+		}
+		ready := route{exchange: cmp.Or(r.Exchange, c.Exchange), key: cmp.Or(r.Key, event), mandatory: !r.NotMandatory, headers: headers}
+		for _, text := range []string{ready.exchange, ready.key} {
+			if err := checkShort(fmt.Sprintf("Routes[%q]", event), text); err != nil {
+				return nil, err
+			}
+		}
+		routes[event] = ready
+	}
+	return routes, nil
+}

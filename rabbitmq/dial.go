@@ -1,0 +1,139 @@
+package rabbitmq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+)
+
+// The times of a connection.
+const (
+	dialTimeout = 10 * time.Second
+	closeGrace  = time.Second // for the broker's answer to a close, then the socket is dropped
+	rpcTimeout  = 10 * time.Second
+)
+
+// connection is an AMQP connection with its socket in reach: the library's own
+// calls have no deadline, and end when the socket does.
+type connection struct {
+	*amqp.Connection
+	socket  *socket
+	closed  chan *amqp.Error // gets the reason, if there is one, and is closed
+	blocked chan amqp.Blocking
+}
+
+// parseURL reads an AMQP URL. Its errors do not repeat the URL: it may hold a
+// password.
+func parseURL(raw string) (amqp.URI, error) {
+	uri, err := amqp.ParseURI(raw)
+	if err == nil {
+		return uri, nil
+	}
+	var parse *url.Error
+	if errors.As(err, &parse) {
+		err = parse.Err
+	}
+	return amqp.URI{}, fmt.Errorf("rabbitmq: the URL is not of the form amqp://user:password@host:port/vhost: %w", err)
+}
+
+// masked is the URL without its password, for messages.
+func masked(raw string) string {
+	u, err := url.Parse(raw)
+	if err != nil {
+		return "the broker"
+	}
+	u.RawQuery = ""
+	return u.Redacted()
+}
+
+// dial connects. The name is shown among the broker's connections. The heartbeat
+// is never 0, whatever the URL says.
+func dial(ctx context.Context, raw, name string, heartbeat time.Duration) (*connection, error) {
+	if _, err := parseURL(raw); err != nil {
+		return nil, err
+	}
+	properties := amqp.NewConnectionProperties()
+	properties.SetClientConnectionName(name)
+	var s *socket
+	stop := func() bool { return true }
+	conn, err := amqp.DialConfig(withHeartbeat(raw, heartbeat), amqp.Config{
+		Locale: "en_US", Properties: properties,
+		Dial: func(network, addr string) (net.Conn, error) {
+			raw, err := (&net.Dialer{Timeout: dialTimeout}).DialContext(ctx, network, addr)
+			if err != nil {
+				return nil, err
+			}
+			s = newSocket(raw)
+			_ = s.SetDeadline(time.Now().Add(dialTimeout)) // for the handshake; cleared when it is done
+			stop = context.AfterFunc(ctx, s.drop)
+			return s, nil
+		},
+	})
+	if !stop() && err == nil {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		if s != nil {
+			s.drop()
+		}
+		return nil, fmt.Errorf("rabbitmq: connect to %s: %w", masked(raw), explain(err))
+	}
+	return &connection{
+		Connection: conn, socket: s,
+		closed:  conn.NotifyClose(make(chan *amqp.Error, 1)),
+		blocked: conn.NotifyBlocked(make(chan amqp.Blocking, 16)),
+	}, nil
+}
+
+// withHeartbeat puts the heartbeat where the library takes it from: a heartbeat=0
+// in the URL would otherwise win, and a lost network would go unnoticed.
+func withHeartbeat(raw string, heartbeat time.Duration) string {
+	u, err := url.Parse(raw)
+	if err != nil {
+		return raw
+	}
+	query := u.Query()
+	query.Set("heartbeat", fmt.Sprint(max(1, int(heartbeat.Seconds()))))
+	u.RawQuery = query.Encode()
+	return u.String()
+}
+
+// explain says in plain words what the library says in the protocol's.
+func explain(err error) error {
+	var reply *amqp.Error
+	if errors.As(err, &reply) {
+		switch {
+		case reply.Code == amqp.AccessRefused || errors.Is(err, amqp.ErrCredentials):
+			return fmt.Errorf("user or password is wrong, or the broker hung up: %w", err)
+		case reply.Code == amqp.NotAllowed:
+			return fmt.Errorf("the vhost does not exist or is not for this user: %w", err)
+		}
+	}
+	return err
+}
+
+// within runs a call of the library that has no deadline of its own; when the
+// time is up or ctx ends, the socket is dropped and the call with it.
+func (c *connection) within(ctx context.Context, limit time.Duration, call func() error) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	stop := context.AfterFunc(ctx, c.socket.drop)
+	err := call()
+	if !stop() && err != nil {
+		return fmt.Errorf("no answer within its time: %w", errors.Join(context.Cause(ctx), err))
+	}
+	return err
+}
+
+// close says goodbye and drops the socket when no answer comes.
+func (c *connection) close() {
+	drop := time.AfterFunc(closeGrace, c.socket.drop)
+	defer drop.Stop()
+	_ = c.CloseDeadline(time.Now().Add(closeGrace))
+	c.socket.drop()
+}

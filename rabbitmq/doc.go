@@ -1,0 +1,22 @@
+// Package rabbitmq publishes events to RabbitMQ and receives messages from it.
+// It is the only importer of amqp091-go.
+//
+// A Publisher sends each event persistent and mandatory, and counts it as taken
+// only after the broker's confirm and a look at what it returned. Confirms are
+// pipelined over several channels of one connection. Its promises:
+//
+//   - what is confirmed and routed is never reported as lost, and what is lost
+//     never as published: when a channel or the connection closes, everything
+//     unconfirmed is unknown and is sent again with the same id;
+//   - an event that makes the broker close a channel is found by sending the
+//     unknown ones again one by one, on a connection of their own, so that only
+//     it is charged an attempt;
+//   - while the broker is away, blocked or without the exchange, Available says
+//     so, and nothing is claimed or charged; the way back is automatic;
+//   - every wait has a deadline.
+//
+// Delivery to the broker is at least once; a receiver removes duplicates by the
+// message id.
+//
+// It imports outbox and what lies below it, and nothing of the engine.
+package rabbitmq

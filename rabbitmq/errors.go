@@ -1,0 +1,58 @@
+package rabbitmq
+
+import (
+	"errors"
+	"fmt"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/oxbow-jobs/oxbow/outbox"
+)
+
+// ErrClosed is returned by a Publisher that was closed.
+var ErrClosed = errors.New("rabbitmq: the publisher is closed")
+
+// ErrNoExchange says that an exchange to publish to does not exist.
+var ErrNoExchange = errors.New("rabbitmq: the exchange does not exist; declare it with `admin broker declare`")
+
+// ErrTopologyDiffers is returned by Declare when an exchange or a queue of the
+// name exists with other properties. Nothing is changed then.
+var ErrTopologyDiffers = errors.New("rabbitmq: it exists with other properties")
+
+// ErrNacked says that the broker refused a message, for example because a queue
+// is full. Sending it later may succeed.
+var ErrNacked = errors.New("nacked by broker")
+
+// uncounted is the error of a publish that was not the event's fault: not sent at
+// all, or its answer lost. No attempt is charged for it.
+type uncounted struct {
+	what string
+	err  error // may be nil
+}
+
+func (e *uncounted) Error() string {
+	if e.err == nil {
+		return "rabbitmq: " + e.what
+	}
+	return fmt.Sprintf("rabbitmq: %s: %v", e.what, e.err)
+}
+
+func (e *uncounted) Unwrap() error { return e.err }
+
+// Is makes it an outbox.ErrUnknownOutcome.
+func (e *uncounted) Is(target error) bool { return target == outbox.ErrUnknownOutcome }
+
+// forced is the reply code of a broker that ends connections without fault of
+// theirs: it is stopped, or somebody closed the connection by hand.
+const forced = amqp.ConnectionForced
+
+// blames reports whether the broker's reply can be about a message that was sent.
+func blames(err *amqp.Error) bool { return err != nil && err.Server && err.Code != forced }
+
+// reply is the broker's reply without the library's words around it.
+func reply(err *amqp.Error) string {
+	if err == nil {
+		return "closed without a reason"
+	}
+	return fmt.Sprintf("%d %s", err.Code, err.Reason)
+}

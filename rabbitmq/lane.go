@@ -1,0 +1,137 @@
+package rabbitmq
+
+import (
+	"sync"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+)
+
+// lane is one channel in confirm mode. It never has more messages in flight than
+// its returns buffer holds, so that no return is ever dropped.
+type lane struct {
+	conn    *connection
+	channel *amqp.Channel
+	window  int
+	returns chan amqp.Return
+
+	dead   chan struct{} // closed once reason is set
+	reason *amqp.Error   // why the channel closed; may be nil
+
+	mu       sync.Mutex
+	returned map[string]amqp.Return // by message id, taken from returns
+
+	inFlight int // guarded by the session
+}
+
+// pending is a message whose confirm has not come.
+type pending struct {
+	id        string
+	lane      *lane
+	mandatory bool
+	confirm   *amqp.DeferredConfirmation
+	since     time.Time
+
+	freed bool    // its place in the lane was given back
+	known verdict // once freed
+}
+
+// verdict is what the broker said about a message.
+type verdict int
+
+const (
+	unanswered verdict = iota
+	confirmed
+	nacked
+	returned
+	channelClosed // this message's fault, another's, or the network's
+)
+
+// openLane opens a channel. It asks the broker and has no deadline of its own.
+// onDeath, if given, is called once the channel has closed.
+func openLane(conn *connection, window int, onDeath func(*lane)) (*lane, error) {
+	channel, err := conn.Channel()
+	if err != nil {
+		return nil, err
+	}
+	if err := channel.Confirm(false); err != nil {
+		return nil, err
+	}
+	l := &lane{
+		conn: conn, channel: channel, window: window, dead: make(chan struct{}), returned: make(map[string]amqp.Return),
+		returns: channel.NotifyReturn(make(chan amqp.Return, window)),
+	}
+	closes := channel.NotifyClose(make(chan *amqp.Error, 1))
+	go func() {
+		l.reason = <-closes
+		if onDeath != nil {
+			onDeath(l)
+		}
+		close(l.dead)
+	}()
+	return l, nil
+}
+
+// send hands a message to the connection.
+func (l *lane) send(m *message) (*pending, error) {
+	confirm, err := l.channel.PublishWithDeferredConfirm(m.exchange, m.key, m.mandatory, false, m.Publishing)
+	if err != nil {
+		return nil, err
+	}
+	return &pending{id: m.MessageId, lane: l, mandatory: m.mandatory, confirm: confirm, since: time.Now()}, nil
+}
+
+// answered reports whether settle may be called.
+func (p *pending) answered() bool {
+	select {
+	case <-p.confirm.Done():
+		return true
+	default:
+		return false
+	}
+}
+
+// settle reads the verdict, once the confirm is done. A closing channel resolves
+// every pending confirm just as a negative answer does, so the two are told apart
+// by the channel's state; where both came about, the message counts as unknown.
+func (p *pending) settle() verdict {
+	switch {
+	case !p.confirm.Acked() && p.lane.channel.IsClosed():
+		<-p.lane.dead
+		return channelClosed
+	case !p.confirm.Acked():
+		return nacked
+	case p.lane.wasReturned(p.id):
+		return returned
+	}
+	return confirmed
+}
+
+// wasReturned looks at everything that came back so far. The broker sends a
+// return before its message's confirm, so whoever has the confirm finds it here.
+func (l *lane) wasReturned(id string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for {
+		select {
+		case r, ok := <-l.returns:
+			if ok {
+				l.returned[r.MessageId] = r
+				continue
+			}
+		default:
+		}
+		break
+	}
+	_, is := l.returned[id]
+	return is
+}
+
+// takeReturn returns what the broker said about a returned message.
+func (l *lane) takeReturn(id string) amqp.Return {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r := l.returned[id]
+	delete(l.returned, id)
+	return r
+}

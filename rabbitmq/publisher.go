@@ -1,0 +1,260 @@
+package rabbitmq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/oxbow-jobs/oxbow/outbox"
+)
+
+// Publisher sends events to RabbitMQ. It implements outbox.Publisher. Make one
+// with NewPublisher, then Start it.
+type Publisher struct {
+	config Config
+	routes map[string]route
+	log    *slog.Logger
+	meter  *meter
+
+	sizeLimit  atomic.Int64 // the configured one, or the broker's once it is known
+	session    atomic.Pointer[session]
+	available  atomic.Pointer[availability]
+	quarantine *quarantine
+	recheck    chan struct{} // holds one signal: the exchange may be gone
+
+	mu      sync.Mutex
+	cancel  context.CancelCauseFunc
+	life    context.Context // from Start to Close; guarded by mu until Start is done
+	closed  bool
+	running sync.WaitGroup
+}
+
+var _ outbox.Publisher = (*Publisher)(nil)
+
+// availability is what Available returns, and for how long.
+type availability struct {
+	err     error
+	changed chan struct{} // closed when another takes its place
+}
+
+var (
+	errNotStarted = errors.New("rabbitmq: the publisher was not started")
+	errConnecting = errors.New("rabbitmq: not connected yet")
+)
+
+// NewPublisher prepares a publisher. It does not connect; Start does.
+func NewPublisher(cfg *Config) (*Publisher, error) {
+	config, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	p := &Publisher{config: config, log: config.Logger, recheck: make(chan struct{}, 1)}
+	if p.routes, err = config.routes(); err != nil {
+		return nil, err
+	}
+	p.sizeLimit.Store(int64(config.MaxMessageBytes))
+	p.available.Store(&availability{err: errNotStarted, changed: make(chan struct{})})
+	p.quarantine = newQuarantine(p)
+	p.meter, err = newMeter(config.MeterProvider, p)
+	return p, err
+}
+
+// Start connects in the background and stays connected until Close. ctx does not
+// end it. It may be called again.
+func (p *Publisher) Start(ctx context.Context) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return ErrClosed
+	}
+	if p.cancel != nil {
+		return nil
+	}
+	p.life, p.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+	p.setAvailable(errConnecting)
+	p.running.Go(func() { p.run(p.life) })
+	return nil
+}
+
+// Close ends the connection, politely for at most a second. Whatever is in
+// flight ends as unknown. It may be called again.
+func (p *Publisher) Close() error {
+	p.mu.Lock()
+	p.closed = true
+	if p.cancel != nil {
+		p.cancel(ErrClosed)
+	}
+	p.mu.Unlock()
+	p.running.Wait()
+	p.quarantine.tidy(0)
+	p.meter.stop()
+	p.setAvailable(ErrClosed)
+	return nil
+}
+
+// spawn runs fn in the background, unless the publisher is closed.
+func (p *Publisher) spawn(fn func()) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.closed {
+		p.running.Go(fn)
+	}
+	return !p.closed
+}
+
+// Available returns nil while the broker takes events: the connection stands, is
+// not blocked, confirms come, and Config.Exchange exists. A missing exchange of a
+// Route is not in it: it stops only its own events.
+func (p *Publisher) Available() error { return p.available.Load().err }
+
+// Check waits until the first try to connect has ended and returns what
+// Available returns then.
+func (p *Publisher) Check(ctx context.Context) error {
+	for {
+		now := p.available.Load()
+		if now.err != errConnecting {
+			return now.err
+		}
+		select {
+		case <-now.changed:
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", now.err, context.Cause(ctx))
+		}
+	}
+}
+
+// WaitAvailable waits until Available returns nil, and returns what it last
+// returned when ctx ends before.
+func (p *Publisher) WaitAvailable(ctx context.Context) error {
+	for {
+		now := p.available.Load()
+		if now.err == nil || errors.Is(now.err, ErrClosed) {
+			return now.err
+		}
+		select {
+		case <-now.changed:
+		case <-ctx.Done():
+			return now.err
+		}
+	}
+}
+
+func (p *Publisher) setAvailable(err error) {
+	before := p.available.Load()
+	if before.err == err || before.err != nil && err != nil && before.err.Error() == err.Error() {
+		return
+	}
+	p.available.Store(&availability{err: err, changed: make(chan struct{})})
+	close(before.changed)
+	switch {
+	case err == nil:
+		p.log.Info("the broker takes events", "broker", masked(p.config.URL), "exchange", p.config.Exchange)
+	case err != errConnecting && err != ErrClosed:
+		p.log.Warn("the broker takes no events: those to be relayed stay pending", "error", err)
+	}
+}
+
+// Destination is the exchange that events of a type go to.
+func (p *Publisher) Destination(eventType string) string { return p.routeOf(eventType).exchange }
+
+// Publish sends an event and returns nil once the broker has confirmed it and
+// routed it to a queue. See outbox.Publisher for its errors.
+//
+// A message that makes the broker close the channel fails with the broker's
+// reply, such as "404 NOT_FOUND - no exchange …". Others that were on the way
+// meanwhile are sent again with the same id, and their calls return nil when
+// that went well.
+func (p *Publisher) Publish(ctx context.Context, event *outbox.Envelope, claimVersion int64) error {
+	m, err := p.compose(event, claimVersion)
+	if err != nil {
+		p.meter.count(p.Destination(event.Type), "refused")
+		return err
+	}
+	for range maxInnocent {
+		if err := p.Available(); err != nil {
+			return &uncounted{"not sent", err}
+		}
+		if p.quarantine.wants(m) {
+			break
+		}
+		v, sent, err := p.send(ctx, m)
+		if err != nil {
+			p.meter.count(m.exchange, "unknown")
+			return err
+		}
+		if v != channelClosed {
+			return p.conclude(v, m, sent)
+		}
+		if !innocent(m, sent.lane.reason) {
+			break
+		}
+	}
+	return p.quarantine.publish(ctx, m)
+}
+
+// maxInnocent is how often a message is sent beside others and meets a closing
+// channel that was not its fault, before it is sent alone.
+const maxInnocent = 10
+
+// send sends a message beside others. An error says that there is no answer and
+// no way to ask for one.
+func (p *Publisher) send(ctx context.Context, m *message) (verdict, *pending, error) {
+	s := p.session.Load()
+	if s == nil {
+		return unanswered, nil, &uncounted{"not sent", errConnecting}
+	}
+	v, sent, err := s.publish(ctx, m)
+	if err != nil {
+		return v, nil, &uncounted{"the answer did not come", err}
+	}
+	if v == channelClosed && s.conn.IsClosed() {
+		reason := sent.lane.reason
+		if blames(reason) {
+			p.quarantine.suspect(m)
+		}
+		return v, nil, &uncounted{"the connection was lost", errors.New(reply(reason))}
+	}
+	return v, sent, nil
+}
+
+// conclude turns an answer into the event's outcome.
+func (p *Publisher) conclude(v verdict, m *message, sent *pending) error {
+	switch v {
+	case nacked:
+		p.meter.count(m.exchange, "nacked")
+		return fmt.Errorf("%w: exchange %q, routing key %q", ErrNacked, m.exchange, m.key)
+	case returned:
+		p.meter.count(m.exchange, "returned")
+		r := sent.lane.takeReturn(sent.id)
+		return outbox.Unroutable(fmt.Errorf("exchange %q routes the key %q to no queue (%d %s)", m.exchange, m.key, r.ReplyCode, r.ReplyText))
+	case channelClosed, unanswered:
+		p.meter.count(m.exchange, "refused")
+		return p.culprit(m, sent.lane.reason)
+	case confirmed:
+	}
+	p.meter.count(m.exchange, "confirmed")
+	return nil
+}
+
+// culprit is the outcome of a message that alone made the broker close.
+func (p *Publisher) culprit(m *message, reason *amqp.Error) error {
+	err := fmt.Errorf("refused by broker: exchange %q, routing key %q: %s", m.exchange, m.key, reply(reason))
+	if limit, ok := sizeRefusal(reason); ok {
+		if limit > 0 && limit < p.sizeLimit.Load() {
+			p.sizeLimit.Store(limit)
+		}
+		return outbox.TooLarge(err)
+	}
+	if reason.Code == amqp.NotFound && m.exchange == p.config.Exchange {
+		select {
+		case p.recheck <- struct{}{}:
+		default:
+		}
+	}
+	return err
+}

@@ -1,0 +1,221 @@
+package rabbitmq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+)
+
+// quarantine sends messages one at a time on a connection of its own. When the
+// broker closes a channel it does not say for which message; whatever closes here
+// was the one message that was on the way.
+type quarantine struct {
+	publisher *Publisher
+	turn      chan struct{} // held by the one message
+
+	conn *connection // used by the holder of the turn
+	lane *lane
+	used time.Time
+
+	mu        sync.Mutex
+	suspects  map[string]time.Time // ids in flight when the broker closed a whole connection
+	exchanges map[string]bool      // that made it close a channel
+	watched   atomic.Int32         // how many there are of both, to ask cheaply
+}
+
+// quarantineIdle is how long the connection is kept unused.
+const quarantineIdle = 30 * time.Second
+
+// suspectAge is how long an id is suspected.
+const suspectAge = 10 * time.Minute
+
+func newQuarantine(p *Publisher) *quarantine {
+	return &quarantine{
+		publisher: p, turn: make(chan struct{}, 1),
+		suspects: make(map[string]time.Time), exchanges: make(map[string]bool),
+	}
+}
+
+// wants says that a message may do harm and is better sent alone from the start.
+func (q *quarantine) wants(m *message) bool {
+	if q.watched.Load() == 0 {
+		return false
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	_, suspect := q.suspects[m.MessageId]
+	return suspect || q.exchanges[m.exchange]
+}
+
+func (q *quarantine) suspect(m *message) {
+	q.watch(func() { q.suspects[m.MessageId] = time.Now() })
+}
+
+// watch changes what is watched for.
+func (q *quarantine) watch(change func()) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	change()
+	q.watched.Store(int32(len(q.suspects) + len(q.exchanges)))
+}
+
+// publish waits for its turn and sends a message alone.
+func (q *quarantine) publish(ctx context.Context, m *message) error {
+	p := q.publisher
+	ctx, cancel := context.WithTimeoutCause(ctx, p.config.ConfirmTimeout, errSlow)
+	defer cancel()
+	select {
+	case q.turn <- struct{}{}:
+	case <-ctx.Done():
+		return &uncounted{"not sent again yet", context.Cause(ctx)}
+	case <-p.life.Done():
+		return &uncounted{"not sent again", ErrClosed}
+	}
+	done := make(chan error, 1)
+	spawned := p.spawn(func() {
+		defer func() { <-q.turn }()
+		done <- q.alone(m)
+	})
+	if !spawned {
+		<-q.turn
+		return &uncounted{"not sent again", ErrClosed}
+	}
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return &uncounted{"the answer did not come", context.Cause(ctx)}
+	}
+}
+
+// alone sends the only message on the connection and waits for its answer.
+func (q *quarantine) alone(m *message) error {
+	p := q.publisher
+	ctx, cancel := context.WithTimeoutCause(p.life, p.config.ConfirmTimeout, errSlow)
+	defer cancel()
+	l, err := q.open(ctx)
+	if err != nil {
+		return &uncounted{"not sent again", err}
+	}
+	q.used = time.Now()
+	sent, err := l.send(m)
+	if err != nil {
+		q.close()
+		return &uncounted{"send", err}
+	}
+	select {
+	case <-sent.confirm.Done():
+	case <-ctx.Done():
+		q.close()
+		p.meter.count(m.exchange, "unknown")
+		return &uncounted{"the answer did not come", context.Cause(ctx)}
+	}
+	v := sent.settle()
+	if v == channelClosed && !blames(l.reason) {
+		p.meter.count(m.exchange, "unknown")
+		return &uncounted{"the connection was lost", errors.New(reply(l.reason))}
+	}
+	q.learn(m, v, l.reason)
+	return p.conclude(v, m, sent)
+}
+
+// learn remembers a bad exchange, and forgets what turned out well.
+func (q *quarantine) learn(m *message, v verdict, reason *amqp.Error) {
+	q.watch(func() {
+		delete(q.suspects, m.MessageId)
+		if v != channelClosed {
+			delete(q.exchanges, m.exchange)
+		} else if reason.Code == amqp.NotFound || reason.Code == amqp.AccessRefused {
+			q.exchanges[m.exchange] = true
+		}
+	})
+}
+
+// open returns the lane, made anew if the last message closed it.
+func (q *quarantine) open(ctx context.Context) (*lane, error) {
+	p := q.publisher
+	if q.conn == nil || q.conn.IsClosed() {
+		conn, err := dial(ctx, p.config.URL, "oxbow quarantine", p.config.Heartbeat)
+		if err != nil {
+			return nil, err
+		}
+		q.conn, q.lane = conn, nil
+	}
+	if q.lane != nil && !q.lane.channel.IsClosed() {
+		return q.lane, nil
+	}
+	err := q.conn.within(ctx, rpcTimeout, func() (err error) {
+		q.lane, err = openLane(q.conn, 1, nil)
+		return err
+	})
+	if err != nil {
+		q.close()
+		return nil, fmt.Errorf("open a channel: %w", err)
+	}
+	return q.lane, nil
+}
+
+func (q *quarantine) close() {
+	if q.conn != nil {
+		q.conn.close()
+		q.conn, q.lane = nil, nil
+	}
+}
+
+// tidy ends an idle connection and forgets old suspicions, unless a message is on
+// the way.
+func (q *quarantine) tidy(idle time.Duration) {
+	q.watch(func() {
+		for id, since := range q.suspects {
+			if time.Since(since) > suspectAge {
+				delete(q.suspects, id)
+			}
+		}
+	})
+	select {
+	case q.turn <- struct{}{}:
+		if time.Since(q.used) >= idle {
+			q.close()
+		}
+		<-q.turn
+	default:
+	}
+}
+
+// innocent says that the reply to a closed channel is about another message. What
+// it cannot tell counts as guilty, and is then sent alone.
+func innocent(m *message, reason *amqp.Error) bool {
+	if reason == nil {
+		return false
+	}
+	if limit, ok := sizeRefusal(reason); ok {
+		return limit > 0 && int64(len(m.Body)) <= limit
+	}
+	switch reason.Code {
+	case amqp.NotFound, amqp.AccessRefused:
+		return strings.Contains(reason.Reason, "exchange '") && !strings.Contains(reason.Reason, "exchange '"+m.exchange+"'")
+	}
+	return false
+}
+
+var lastNumber = regexp.MustCompile(`(\d+)\D*$`)
+
+// sizeRefusal recognises the reply to a message over the broker's
+// max_message_size, and reads the limit from it, or 0.
+func sizeRefusal(reason *amqp.Error) (limit int64, is bool) {
+	if reason == nil || reason.Code != amqp.PreconditionFailed || !strings.Contains(reason.Reason, "message size") {
+		return 0, false
+	}
+	if digits := lastNumber.FindStringSubmatch(reason.Reason); digits != nil {
+		limit, _ = strconv.ParseInt(digits[1], 10, 64)
+	}
+	return limit, true
+}

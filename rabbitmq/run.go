@@ -1,0 +1,287 @@
+package rabbitmq
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	mathrand "math/rand/v2"
+	"slices"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+)
+
+// The pauses between two tries to connect, each with its jitter.
+const (
+	firstPause = 100 * time.Millisecond
+	maxPause   = 5 * time.Second
+)
+
+// checkInterval is how often a session looks at itself.
+const checkInterval = 500 * time.Millisecond
+
+// run stays connected until ctx ends.
+func (p *Publisher) run(ctx context.Context) {
+	pause := firstPause
+	for ctx.Err() == nil {
+		began := time.Now()
+		err := p.connected(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		p.setAvailable(err)
+		if time.Since(began) > 2*maxPause {
+			pause = firstPause // it stood for a while
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause/2 + mathrand.N(pause)): // so that many processes do not come at once
+		}
+		pause = min(2*pause, maxPause)
+	}
+}
+
+// connected is one connection's life. It returns why it ended.
+func (p *Publisher) connected(ctx context.Context) error {
+	conn, err := dial(ctx, p.config.URL, "oxbow relay", p.config.Heartbeat)
+	if err != nil {
+		return err
+	}
+	p.meter.connects.Add(ctx, 1)
+	s := newSession(conn, &p.config)
+	defer func() {
+		p.session.Store(nil)
+		s.end()
+		p.quarantine.tidy(0)
+		s.conn.close()
+	}()
+	err = p.prepare(ctx, s)
+	if err == nil {
+		p.session.Store(s)
+		err = p.serve(ctx, s)
+	}
+	if lost, is := lossOf(conn); is {
+		err = fmt.Errorf("the connection was lost: %s", reply(lost))
+	}
+	return fmt.Errorf("rabbitmq: %s: %w", masked(p.config.URL), err)
+}
+
+// lossOf is the reason of a connection that is closed.
+func lossOf(conn *connection) (*amqp.Error, bool) {
+	if !conn.IsClosed() {
+		return nil, false
+	}
+	select {
+	case err := <-conn.closed:
+		return err, err != nil
+	case <-time.After(closeGrace):
+		return nil, false
+	}
+}
+
+// prepare makes a connection ready: channels, a message as proof that the broker
+// takes some, and a look at the exchanges. While the broker blocks publishers it
+// waits here, on this one connection.
+func (p *Publisher) prepare(ctx context.Context, s *session) error {
+	if err := p.fill(ctx, s); err != nil {
+		return err
+	}
+	done := make(chan error, 1)
+	go func() { done <- s.probe() }()
+	tick := time.NewTicker(checkInterval)
+	defer tick.Stop()
+	blocked := s.conn.blocked
+	for {
+		select {
+		case err := <-done:
+			return err
+		case b, ok := <-blocked:
+			if !ok {
+				blocked = nil
+				continue
+			}
+			s.block(b)
+			p.note(s)
+		case <-tick.C:
+			if s.silent() > p.config.ConfirmTimeout && !s.isBlocked() {
+				s.conn.socket.drop()
+			}
+		case <-ctx.Done():
+			s.conn.socket.drop()
+			<-done
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// probe publishes to nobody and waits for the answer, however long it takes: a
+// broker in alarm lets publishers in and then reads nothing.
+func (s *session) probe() error {
+	m := &message{route: route{key: "oxbow.probe." + rand.Text(), mandatory: true}, Publishing: amqp.Publishing{MessageId: "probe"}}
+	s.mu.Lock()
+	l := s.roomiest()
+	if l != nil {
+		s.enterLocked(l)
+	}
+	s.mu.Unlock()
+	if l == nil {
+		return errEnded
+	}
+	sent, err := l.send(m)
+	if err != nil {
+		s.leave(l)
+		return err
+	}
+	<-sent.confirm.Done()
+	v := s.finish(sent)
+	switch {
+	case v == returned:
+		l.takeReturn(sent.id)
+	case v == channelClosed && s.conn.IsClosed():
+		return errEnded
+	}
+	return nil // a refusal is an answer, too: the user may not publish to everything
+}
+
+// fill opens the lanes that are missing.
+func (p *Publisher) fill(ctx context.Context, s *session) error {
+	for s.open() < p.config.Channels {
+		err := s.await(ctx, func() error {
+			l, err := openLane(s.conn, p.config.Window, s.remove)
+			if err == nil {
+				s.add(l)
+			}
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("open a channel: %w", err)
+		}
+	}
+	return nil
+}
+
+// serve keeps a session in order until it is lost or ctx ends.
+func (p *Publisher) serve(ctx context.Context, s *session) error {
+	tick := time.NewTicker(checkInterval)
+	defer tick.Stop()
+	exchange := p.checkExchanges(ctx, s)
+	blocked := s.conn.blocked
+	for {
+		p.noteWith(s, exchange)
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-s.missing:
+			if s.conn.IsClosed() {
+				return errEnded
+			}
+			if s.isBlocked() {
+				continue // it is made up for at a tick
+			}
+			if err := p.fill(ctx, s); err != nil {
+				return err
+			}
+		case b, ok := <-blocked:
+			if !ok {
+				blocked = nil
+				continue
+			}
+			s.block(b)
+		case <-p.recheck:
+			exchange = p.checkExchanges(ctx, s)
+		case <-tick.C:
+			if err := p.look(ctx, s); err != nil {
+				return err
+			}
+			if exchange != nil && !s.isBlocked() {
+				exchange = p.checkExchanges(ctx, s)
+			}
+		}
+	}
+}
+
+// look is what a session does every checkInterval.
+func (p *Publisher) look(ctx context.Context, s *session) error {
+	if s.conn.IsClosed() {
+		return errEnded
+	}
+	s.sweep()
+	p.quarantine.tidy(quarantineIdle)
+	if s.isBlocked() {
+		return nil
+	}
+	if silent := s.silent(); silent > 3*p.config.ConfirmTimeout {
+		return fmt.Errorf("the broker has confirmed nothing for %v: connecting anew", silent.Round(time.Second))
+	}
+	return p.fill(ctx, s)
+}
+
+func (p *Publisher) note(s *session) { p.noteWith(s, nil) }
+
+// noteWith makes known how the session stands.
+func (p *Publisher) noteWith(s *session, exchange error) {
+	err := s.trouble()
+	if err == nil {
+		err = exchange
+	}
+	if err != nil {
+		err = fmt.Errorf("rabbitmq: %s: %w", masked(p.config.URL), err)
+	}
+	p.setAvailable(err)
+}
+
+// checkExchanges asks for every exchange that is published to. It returns an error
+// if Config.Exchange is missing, and logs what else is.
+func (p *Publisher) checkExchanges(ctx context.Context, s *session) error {
+	names := []string{p.config.Exchange}
+	for _, r := range p.routes {
+		names = append(names, r.exchange)
+	}
+	slices.Sort(names)
+	var missing error
+	for _, name := range slices.Compact(names) {
+		exists, err := s.exists(ctx, name)
+		switch {
+		case err != nil || exists:
+		case name == p.config.Exchange:
+			missing = fmt.Errorf("exchange %q: %w", name, ErrNoExchange)
+		case p.quarantine.firstSight(name):
+			p.log.Warn("the exchange of a route does not exist: its events will fail", "exchange", name)
+		}
+	}
+	return missing
+}
+
+// firstSight makes an exchange one that is published to alone, and says whether
+// that is new.
+func (q *quarantine) firstSight(exchange string) (first bool) {
+	q.watch(func() {
+		first = !q.exchanges[exchange]
+		q.exchanges[exchange] = true
+	})
+	return first
+}
+
+// exists asks for an exchange. Only the broker's 404 is a no: a user may be
+// allowed to publish and not to ask.
+func (s *session) exists(ctx context.Context, exchange string) (bool, error) {
+	if exchange == "" {
+		return true, nil
+	}
+	err := s.await(ctx, func() error {
+		channel, err := s.conn.Channel()
+		if err != nil {
+			return err
+		}
+		if err := channel.ExchangeDeclarePassive(exchange, "topic", true, false, false, false, nil); err != nil {
+			return err
+		}
+		return channel.Close()
+	})
+	var answer *amqp.Error
+	if errors.As(err, &answer) && answer.Code == amqp.NotFound && !s.conn.IsClosed() {
+		return false, nil
+	}
+	return true, err
+}

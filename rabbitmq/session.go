@@ -1,0 +1,309 @@
+package rabbitmq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+)
+
+// session is one connection with its lanes.
+type session struct {
+	conn   *connection
+	config *Config
+
+	mu      sync.Mutex
+	lanes   []*lane
+	changed chan struct{} // closed and replaced when room or a lane comes free
+	ended   bool
+
+	// orphans are messages whose publisher gave up waiting, by id. Their event
+	// comes back, and then finds the answer, or goes on waiting for it, instead
+	// of sending the message twice.
+	orphans map[string]*pending
+
+	blocked  string        // why the broker blocks the connection, or ""
+	released chan struct{} // closed while blocked: nobody waits for a confirm then
+
+	inFlight   int       // over all lanes
+	quietSince time.Time // the last answer, or the first message in flight after it
+
+	missing chan struct{} // holds one signal: a lane closed
+}
+
+var (
+	errNoRoom  = errors.New("no room in the channels before the deadline")
+	errEnded   = errors.New("the connection was lost")
+	errBlocked = errors.New("the broker blocks publishers")
+	errSlow    = errors.New("no confirm before the deadline")
+)
+
+func newSession(conn *connection, config *Config) *session {
+	return &session{
+		conn: conn, config: config, changed: make(chan struct{}), orphans: make(map[string]*pending),
+		released: make(chan struct{}), missing: make(chan struct{}, 1),
+	}
+}
+
+// publish sends a message and waits for the broker's verdict. An error says that
+// there is none.
+func (s *session) publish(ctx context.Context, m *message) (verdict, *pending, error) {
+	timer := time.NewTimer(s.config.ConfirmTimeout)
+	defer timer.Stop()
+	p, released, err := s.begin(ctx, m, timer.C)
+	if err != nil {
+		return unanswered, nil, err
+	}
+	select {
+	case <-p.confirm.Done():
+		return s.finish(p), p, nil
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	case <-timer.C:
+		err = errSlow
+	case <-released:
+		err = errBlocked
+	}
+	s.orphan(p)
+	return unanswered, nil, err
+}
+
+// begin sends a message, or takes up the waiting for one that was sent before.
+func (s *session) begin(ctx context.Context, m *message, expired <-chan time.Time) (*pending, <-chan struct{}, error) {
+	for {
+		s.mu.Lock()
+		released, changed := s.released, s.changed
+		if s.ended {
+			s.mu.Unlock()
+			return nil, nil, errEnded
+		}
+		if p := s.orphans[m.MessageId]; p != nil {
+			delete(s.orphans, m.MessageId)
+			s.mu.Unlock()
+			return p, released, nil
+		}
+		l := s.roomiest()
+		if l != nil {
+			s.enterLocked(l)
+		}
+		s.mu.Unlock()
+		if l != nil {
+			p, err := l.send(m)
+			if err == nil {
+				return p, released, nil
+			}
+			s.leave(l)
+			if !l.channel.IsClosed() {
+				return nil, nil, fmt.Errorf("send: %w", err)
+			}
+			<-l.dead // nothing of it was taken: another lane may
+			continue
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, nil, context.Cause(ctx)
+		case <-expired:
+			return nil, nil, errNoRoom
+		case <-released:
+			return nil, nil, errBlocked
+		}
+	}
+}
+
+// roomiest is the lane with the fewest messages in flight, or nil if all are full.
+func (s *session) roomiest() *lane {
+	var best *lane
+	for _, l := range s.lanes {
+		if l.inFlight < l.window && (best == nil || l.inFlight < best.inFlight) {
+			best = l
+		}
+	}
+	return best
+}
+
+func (s *session) enterLocked(l *lane) {
+	if s.inFlight == 0 {
+		s.quietSince = time.Now()
+	}
+	s.inFlight++
+	l.inFlight++
+}
+
+// finish reads an answered message's verdict and gives its place back.
+func (s *session) finish(p *pending) verdict {
+	if p.freed {
+		return p.known
+	}
+	v := p.settle()
+	s.leave(p.lane)
+	return v
+}
+
+func (s *session) leave(l *lane) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.leaveLocked(l)
+}
+
+func (s *session) leaveLocked(l *lane) {
+	s.quietSince = time.Now()
+	s.inFlight--
+	if l.inFlight == l.window {
+		s.signal()
+	}
+	l.inFlight--
+}
+
+// signal wakes whoever waits for a change.
+func (s *session) signal() {
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+func (s *session) add(l *lane) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lanes = append(s.lanes, l)
+	s.signal()
+}
+
+// remove takes a closed lane out and asks for another.
+func (s *session) remove(l *lane) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lanes = slices.DeleteFunc(s.lanes, func(other *lane) bool { return other == l })
+	select {
+	case s.missing <- struct{}{}:
+	default:
+	}
+}
+
+func (s *session) open() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.lanes)
+}
+
+// end lets nobody in any more. What is in flight learns from its lane.
+func (s *session) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ended = true
+	s.signal()
+}
+
+func (s *session) orphan(p *pending) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.orphans[p.id] = p
+}
+
+// orphanAge is how long the answer to a message that nobody waits for is kept.
+const orphanAge = 10 * time.Minute
+
+// sweep gives back the places of orphans that were answered meanwhile and keeps
+// their answers for a while.
+func (s *session) sweep() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id, p := range s.orphans {
+		switch {
+		case p.freed && time.Since(p.since) > orphanAge:
+			delete(s.orphans, id)
+		case !p.freed && p.answered():
+			p.freed, p.known, p.since = true, p.settle(), time.Now()
+			s.leaveLocked(p.lane)
+		}
+	}
+}
+
+// block notes what the broker says about taking messages.
+func (s *session) block(b amqp.Blocking) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case b.Active && s.blocked == "":
+		s.blocked = b.Reason
+		if s.blocked == "" {
+			s.blocked = "no reason given"
+		}
+		close(s.released)
+	case !b.Active && s.blocked != "":
+		s.blocked, s.released, s.quietSince = "", make(chan struct{}), time.Now()
+	}
+}
+
+func (s *session) isBlocked() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.blocked != ""
+}
+
+// trouble says why the connection takes nothing, or nil.
+func (s *session) trouble() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.blocked != "" {
+		return fmt.Errorf("%w: %s", errBlocked, s.blocked)
+	}
+	if silent := s.silentFor(); silent > s.config.ConfirmTimeout {
+		return fmt.Errorf("the broker has confirmed nothing for %v", silent.Round(time.Second))
+	}
+	return nil
+}
+
+func (s *session) silent() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.silentFor()
+}
+
+// silentFor is how long messages have been in flight without any answer.
+func (s *session) silentFor() time.Duration {
+	if s.inFlight == 0 {
+		return 0
+	}
+	return time.Since(s.quietSince)
+}
+
+// await runs a call of the library, which has no deadline, and gives the
+// connection up when no answer comes, except while the broker blocks it: then it
+// answers nothing, and giving it up would not help.
+func (s *session) await(ctx context.Context, call func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- call() }()
+	timer := time.NewTimer(rpcTimeout)
+	defer timer.Stop()
+	blocked := s.conn.blocked
+	for {
+		var cause error
+		select {
+		case err := <-done:
+			return err
+		case b, ok := <-blocked:
+			if !ok {
+				blocked = nil
+				continue
+			}
+			s.block(b)
+			timer.Reset(rpcTimeout)
+			continue
+		case <-timer.C:
+			if s.isBlocked() {
+				timer.Reset(rpcTimeout)
+				continue
+			}
+			cause = fmt.Errorf("no answer within %v", rpcTimeout)
+		case <-ctx.Done():
+			cause = context.Cause(ctx)
+		}
+		s.conn.socket.drop()
+		<-done
+		return cause
+	}
+}

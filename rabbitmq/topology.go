@@ -1,0 +1,79 @@
+package rabbitmq
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+)
+
+// Topology is what Declare makes. Everything in it is durable.
+type Topology struct {
+	// Exchange is a topic exchange. Defaults to "outbox.events".
+	Exchange string
+
+	// Queue is a queue to receive from it. Defaults to none.
+	Queue string
+
+	// Bindings are the patterns of the routing keys that reach Queue; "*" stands
+	// for one word and "#" for any number. Defaults to "#", which is every event,
+	// if there is a Queue.
+	Bindings []string
+}
+
+// Declare makes an exchange and, if asked for, a queue and its bindings. It is
+// safe to repeat: what exists stays as it is. Something of the same name with
+// other properties is ErrTopologyDiffers. Bindings are added, never removed.
+func Declare(ctx context.Context, url string, topology Topology) error {
+	topology.Exchange = cmp.Or(topology.Exchange, DefaultExchange)
+	if topology.Queue == "" && len(topology.Bindings) > 0 {
+		return errors.New("rabbitmq: bindings need a queue")
+	}
+	if topology.Queue != "" && len(topology.Bindings) == 0 {
+		topology.Bindings = []string{"#"}
+	}
+	for _, name := range append([]string{topology.Exchange, topology.Queue}, topology.Bindings...) {
+		if err := checkShort("a name", name); err != nil {
+			return fmt.Errorf("rabbitmq: %w", err)
+		}
+	}
+	conn, err := dial(ctx, url, "oxbow declare", 5*time.Second)
+	if err != nil {
+		return err
+	}
+	defer conn.close()
+	return conn.within(ctx, rpcTimeout, func() error { return declare(conn, topology) })
+}
+
+func declare(conn *connection, topology Topology) error {
+	channel, err := conn.Channel()
+	if err != nil {
+		return err
+	}
+	if err := channel.ExchangeDeclare(topology.Exchange, amqp.ExchangeTopic, true, false, false, false, nil); err != nil {
+		return refusal("exchange", topology.Exchange, err)
+	}
+	if topology.Queue == "" {
+		return nil
+	}
+	if _, err := channel.QueueDeclare(topology.Queue, true, false, false, false, nil); err != nil {
+		return refusal("queue", topology.Queue, err)
+	}
+	for _, key := range topology.Bindings {
+		if err := channel.QueueBind(topology.Queue, key, topology.Exchange, false, nil); err != nil {
+			return fmt.Errorf("bind queue %q to exchange %q with %q: %w", topology.Queue, topology.Exchange, key, err)
+		}
+	}
+	return nil
+}
+
+func refusal(what, name string, err error) error {
+	var answer *amqp.Error
+	if errors.As(err, &answer) && answer.Code == amqp.PreconditionFailed {
+		return fmt.Errorf("declare %s %q: %w: %s; delete it or take another name", what, name, ErrTopologyDiffers, answer.Reason)
+	}
+	return fmt.Errorf("declare %s %q: %w", what, name, err)
+}
