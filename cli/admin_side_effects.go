@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/oxbow-jobs/oxbow/internal/strictjson"
 	"github.com/oxbow-jobs/oxbow/operate"
 )
 
@@ -116,8 +117,10 @@ func (p *Program) resolveEffect(ctx context.Context, f *resolveFlags) error {
 	if (f.response != "") == f.params.NotExecuted {
 		return usagef("either --response or --not-executed is required")
 	}
-	if f.response != "" && !json.Valid([]byte(f.response)) {
-		return usagef("--response is not valid JSON")
+	if f.response != "" {
+		if err := checkResponse(f.response); err != nil {
+			return err
+		}
 	}
 	var err error
 	if f.params.Operator, err = p.operatorName(); err != nil {
@@ -136,12 +139,26 @@ func (p *Program) resolveEffect(ctx context.Context, f *resolveFlags) error {
 			status = operate.EffectNotExecuted
 		}
 		result := resolveResult{EventID: f.params.EventID, Handler: f.params.Handler, Effect: f.params.EffectKey, Status: status, Resolved: true}
+		if f.params.NotExecuted {
+			_, _ = fmt.Fprintf(p.stderr, "%s: warning: %s\n", p.Command.Name(), notExecutedWarning)
+		}
 		return p.result(result, func(w io.Writer) {
-			_, _ = fmt.Fprintf(w, "side effect %s of event %s is %s now", cleanText(result.Effect), cleanText(result.EventID), status)
-			if f.params.NotExecuted {
-				_, _ = fmt.Fprint(w, "; a frozen process that was not stopped might still send it")
-			}
-			_, _ = fmt.Fprintln(w)
+			_, _ = fmt.Fprintf(w, "side effect %s of event %s is %s now\n", cleanText(result.Effect), cleanText(result.EventID), status)
 		})
 	})
+}
+
+// notExecutedWarning is what no database can know.
+const notExecutedWarning = "a process that froze before it sent the call, and was not ended, may still send it when it wakes: end it before you replay the event"
+
+// checkResponse finds what the database would refuse, or a handler could not
+// read, before it is opened.
+func checkResponse(text string) error {
+	if !json.Valid([]byte(text)) {
+		return usagef("--response is not valid JSON")
+	}
+	if err := strictjson.Check([]byte(text), strictjson.Limits{}); err != nil {
+		return usagef("--response: %w", err)
+	}
+	return nil
 }
