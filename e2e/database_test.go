@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"fmt"
 	"os/exec"
 	"strings"
 	"testing"
@@ -91,9 +92,9 @@ func TestTerminatedBackends(t *testing.T) {
 	}
 	b.awaitReady(w, true)
 
-	const listening = `SELECT count(*) FROM pg_stat_activity WHERE ` + mine + ` AND query ILIKE 'LISTEN%'`
+	const listening = `SELECT count(*) FROM pg_stat_activity WHERE ` + mine + ` AND (query ILIKE 'LISTEN%' OR query = '-- ping')`
 	b.Until("both listen", func() bool { return b.Number(listening) == 2 })
-	require.Equal(t, 2, b.Number(`SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE `+mine+` AND query ILIKE 'LISTEN%'`))
+	require.Equal(t, 2, b.Number(`SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE `+mine+` AND (query ILIKE 'LISTEN%' OR query = '-- ping')`))
 	id := b.insert(lab.Probe{Behave: "ok"}, nil)
 	e := b.Becomes(id, "published")
 	require.Less(t, e.ClaimedAt.Sub(e.DueAt), 3*time.Second, "the poll finds it without a listener")
@@ -172,11 +173,12 @@ func TestAFullDisk(t *testing.T) {
 	server.Exec("postgres", "ALTER DATABASE oxbow SET TABLESPACE small")
 	b := onServer(t, server)
 	w := b.Worker(nil)
-	b.insertMany(300, lab.Probe{Behave: "tx", SleepMS: 300}, nil)
+	b.insertMany(400, lab.Probe{Behave: "ok"}, nil)
+	b.insertMany(400, lab.Probe{Behave: "tx", SleepMS: 200}, nil)
 	fill(t, disk)
-	b.Until("the disk is full", func() bool {
+	b.Until("readiness tells of the full disk", func() bool {
 		ready, red := w.Ready()
-		return !ready && strings.Contains(red["outcomes"]+red["database"]+red["lease"], "")
+		return !ready && strings.Contains(fmt.Sprint(red), "53100")
 	})
 	free(t, disk)
 	b.unharmed(time.Now())

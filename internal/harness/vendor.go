@@ -2,7 +2,6 @@ package harness
 
 import (
 	"io"
-	"maps"
 	"net/http"
 	"net/http/httptest"
 	"sync"
@@ -91,5 +90,17 @@ func (v *Vendor) Keys() map[string]int {
 	for _, call := range v.calls {
 		keys[call.Key]++
 	}
-	return maps.Clone(keys)
+	return keys
+}
+
+// Find is the first call with an idempotency key.
+func (v *Vendor) Find(key string) Call {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, call := range v.calls {
+		if call.Key == key {
+			return call
+		}
+	}
+	return Call{}
 }
