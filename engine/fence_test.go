@@ -172,7 +172,11 @@ func testStaleClaims(t *testing.T, db dbtest.DB, marked bool) {
 	require.Eventually(t, func() bool { return f.a.Open() == 0 }, waitFor, tick, "a has reported")
 	require.Equal(t, before, f.snapshot(), "a has changed something")
 	require.Equal(t, engine.Counters{Claimed: int64(len(ids)), Stale: int64(len(ids))}, settled(f.a))
-	require.ErrorIs(t, f.seen["finish"], jobs.ErrFenced)
+	if marked { // its process knows, and does not even try
+		require.ErrorIs(t, f.seen["finish"], jobs.ErrLeaseLost)
+	} else {
+		require.ErrorIs(t, f.seen["finish"], jobs.ErrFenced)
+	}
 	require.ErrorIs(t, f.seen["effect"], jobs.ErrLeaseLost)
 	require.ErrorIs(t, f.seen["next effect"], jobs.ErrLeaseLost, "the loser starts no further side effect")
 	require.NotContains(t, f.seen, "call two")

@@ -350,12 +350,15 @@ func TestAProcessHasOneClaimOfAJobAtATime(t *testing.T) {
 		t.Cleanup(deaf.open)
 		id := b.insert(e, "deaf", nil)
 		require.Eventually(t, func() bool { return deaf.arrived() == 1 }, waitFor, tick)
-		require.Eventually(t, func() bool { // marked lost by another instance, which then takes nothing
+		e.Hold()
+		other := b.idle(nil)
+		require.Eventually(t, func() bool {
 			b.expire(e.InstanceID())
-			require.NoError(t, b.idle(nil).Reclaim(t.Context(), true))
+			require.NoError(t, other.Reclaim(t.Context(), true))
 			return b.stateOf(e) == "lost"
 		}, waitFor, tick)
 		require.NoError(t, e.Beat(t.Context()))
+		e.Release()
 		var by []string
 		require.Eventually(t, func() bool { // it has claimed the event again, twice, and put it back
 			text := `to_jsonb(attempted_by)::text`
