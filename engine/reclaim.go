@@ -13,11 +13,20 @@ import (
 // off and is run alone: if it kills processes, it shall take no neighbours along.
 const suspectAfter = 2
 
+// undoLosses is how many processes in a row may be lost while they undo the
+// steps of an event whose attempts are used up: as many as an undo step has
+// tries. Until then another process goes on undoing.
+const undoLosses = 10
+
 // Reclaim takes claims from processes that are gone. A claim is only ever taken
 // from an instance that is marked lost (or stopped), or whose registration is
 // younger than the claim; rows of River clients that never registered are not
 // touched. A row whose JSON is not what River writes is taken like any other:
 // one odd row must not hold up all recovery.
+//
+// A last attempt that is lost makes a dead letter, unless its event was being
+// undone and steps are missing: then it gets a claim more, because no other than
+// a worker can undo them. That is looked up for such rows only, one by one.
 var (
 	// Only who holds a lease may mark others: a statement that hung while the
 	// database was away must not be the first thing that it does on its return.
@@ -30,42 +39,51 @@ RETURNING instance_id`)
 
 	sqlReclaim = dbtx.Each(`WITH gone AS (
   SELECT j.id, h.instance_id,
-    CASE WHEN jsonb_typeof(j.metadata -> 'oxbow:lost') = 'number' THEN greatest(least((j.metadata ->> 'oxbow:lost')::numeric, 1000), 0)::int ELSE 0 END + 1 AS lost
+    CASE WHEN jsonb_typeof(j.metadata -> 'oxbow:lost') = 'number' THEN greatest(least((j.metadata ->> 'oxbow:lost')::numeric, 1000), 0)::int ELSE 0 END + 1 AS lost,
+    j.attempt >= j.max_attempts AS spent,
+    CASE WHEN j.attempt >= j.max_attempts THEN (SELECT true FROM {schema}side_effects e WHERE e.tenant_id = j.args ->> 'tenant_id'
+      AND e.scope = coalesce(j.args ->> 'consumer', 'outbox') AND e.message_id = j.args ->> 'id' AND e.policy = 'compensate' AND e.status <> 'succeeded' LIMIT 1) END AS undoing
   FROM {schema}river_job j JOIN {schema}process_heartbeats h ON h.instance_id = j.attempted_by[array_length(j.attempted_by, 1)]
   WHERE j.state = 'running' AND (h.state IN ('lost', 'stopped') OR j.attempted_at < h.registered_at)
   ORDER BY j.id LIMIT 1000 FOR UPDATE OF j SKIP LOCKED
+), judged AS (
+  SELECT *, undoing IS TRUE AND lost < $2 AS spared, spent AND NOT (undoing IS TRUE AND lost < $2) AS exhausted FROM gone
 )
 UPDATE {schema}river_job j SET
-  state = (CASE WHEN j.metadata ? 'cancel_attempted_at' THEN 'cancelled' WHEN j.attempt >= j.max_attempts THEN 'discarded' ELSE 'available' END)::{schema}river_job_state,
-  finalized_at = CASE WHEN j.metadata ? 'cancel_attempted_at' OR j.attempt >= j.max_attempts THEN clock_timestamp() END,
-  scheduled_at = CASE WHEN j.attempt >= j.max_attempts THEN j.scheduled_at
+  state = (CASE WHEN j.metadata ? 'cancel_attempted_at' THEN 'cancelled' WHEN gone.exhausted THEN 'discarded' ELSE 'available' END)::{schema}river_job_state,
+  attempt = CASE WHEN gone.spared THEN j.max_attempts - 1 ELSE j.attempt END,
+  finalized_at = CASE WHEN j.metadata ? 'cancel_attempted_at' OR gone.exhausted THEN clock_timestamp() END,
+  scheduled_at = CASE WHEN gone.exhausted THEN j.scheduled_at
     ELSE greatest(clock_timestamp() + CASE WHEN gone.lost >= $1 THEN least(60, power(2, gone.lost)) * random() ELSE 0 END * interval '1 second', j.attempted_at + interval '1 microsecond') END,
   metadata = CASE WHEN jsonb_typeof(j.metadata) = 'object' THEN j.metadata ELSE '{}' END || jsonb_build_object('oxbow:lost', gone.lost)
-    || CASE WHEN j.attempt >= j.max_attempts THEN '{"oxbow:dead_letter_reason": "worker_lost"}'::jsonb ELSE '{}' END,
+    || CASE WHEN gone.exhausted THEN '{"oxbow:dead_letter_reason": "worker_lost"}'::jsonb ELSE '{}' END,
   errors = array_append(j.errors, jsonb_build_object('at', to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'), 'attempt', j.attempt,
     'error', 'worker_lost: the process ' || gone.instance_id || ' ended, or lost its lease, while it ran this attempt', 'trace', '', 'instance', gone.instance_id))
-FROM gone WHERE j.id = gone.id
+FROM judged gone WHERE j.id = gone.id
 RETURNING j.id, j.state::text`,
 		`UPDATE river_job AS j SET
-  state = CASE WHEN gone.meta ->> '$.cancel_attempted_at' IS NOT NULL THEN 'cancelled' WHEN attempt >= max_attempts THEN 'discarded' ELSE 'available' END,
-  finalized_at = CASE WHEN gone.meta ->> '$.cancel_attempted_at' IS NOT NULL OR attempt >= max_attempts THEN datetime('now', 'subsec') END,
-  scheduled_at = CASE WHEN attempt >= max_attempts THEN scheduled_at
+  state = CASE WHEN gone.meta ->> '$.cancel_attempted_at' IS NOT NULL THEN 'cancelled' WHEN gone.exhausted THEN 'discarded' ELSE 'available' END,
+  attempt = CASE WHEN gone.spared THEN max_attempts - 1 ELSE attempt END,
+  finalized_at = CASE WHEN gone.meta ->> '$.cancel_attempted_at' IS NOT NULL OR gone.exhausted THEN datetime('now', 'subsec') END,
+  scheduled_at = CASE WHEN gone.exhausted THEN scheduled_at
     ELSE max(datetime('now', 'subsec', '+' || CASE WHEN gone.lost >= $1 THEN min(60, 1 << min(gone.lost, 6)) * (abs(random() % 1000) / 1000.0) ELSE 0.0 END || ' seconds'),
       datetime(attempted_at, 'subsec', '+0.001 seconds')) END,
-  metadata = jsonb_patch(coalesce(gone.meta, '{}'), CASE WHEN attempt >= max_attempts
+  metadata = jsonb_patch(coalesce(gone.meta, '{}'), CASE WHEN gone.exhausted
     THEN jsonb_object('oxbow:lost', gone.lost, 'oxbow:dead_letter_reason', 'worker_lost') ELSE jsonb_object('oxbow:lost', gone.lost) END),
   errors = jsonb_insert(coalesce(gone.errors, jsonb('[]')), '$[#]', jsonb_object('at', strftime('%Y-%m-%dT%H:%M:%fZ', 'now'), 'attempt', attempt,
     'error', 'worker_lost: the process ' || gone.instance_id || ' ended, or lost its lease, while it ran this attempt', 'trace', '', 'instance', gone.instance_id))
-FROM (
+FROM (SELECT counted.*, undoing IS NOT NULL AND lost < $2 AS spared, spent AND NOT (undoing IS NOT NULL AND lost < $2) AS exhausted FROM (
   SELECT odd.*, CASE WHEN json_type(meta, '$."oxbow:lost"') IN ('integer', 'real')
-    THEN CAST(max(0, min(meta ->> '$."oxbow:lost"', 1000)) AS integer) ELSE 0 END + 1 AS lost
+    THEN CAST(max(0, min(meta ->> '$."oxbow:lost"', 1000)) AS integer) ELSE 0 END + 1 AS lost,
+    CASE WHEN spent THEN (SELECT 1 FROM side_effects e WHERE e.tenant_id = args ->> '$.tenant_id' AND e.scope = coalesce(args ->> '$.consumer', 'outbox')
+      AND e.message_id = args ->> '$.id' AND e.policy = 'compensate' AND e.status <> 'succeeded' LIMIT 1) END AS undoing
   FROM (
-    SELECT r.id, h.instance_id,
+    SELECT r.id, h.instance_id, r.attempt >= r.max_attempts AS spent, CASE WHEN json_valid(r.args, 9) THEN r.args END AS args,
       CASE WHEN json_valid(r.metadata, 9) THEN CASE json_type(r.metadata) WHEN 'object' THEN r.metadata END END AS meta,
       CASE WHEN json_valid(r.errors, 9) THEN CASE json_type(r.errors) WHEN 'array' THEN r.errors END END AS errors
     FROM river_job r JOIN process_heartbeats h ON h.instance_id = CASE WHEN json_valid(r.attempted_by, 9) THEN r.attempted_by ->> '$[#-1]' END
     WHERE r.state = 'running' AND (h.state IN ('lost', 'stopped') OR r.attempted_at < h.registered_at)
-    ORDER BY r.id LIMIT 1000) AS odd
+    ORDER BY r.id LIMIT 1000) AS odd) AS counted
 ) AS gone WHERE j.id = gone.id
 RETURNING id, state`)
 
@@ -155,7 +173,7 @@ func (c *core) reclaim(ctx context.Context, mayMark bool) error {
 		}
 	}
 	for {
-		taken, err := readStates(c.db.Query(ctx, sqlReclaim.For(c.db), suspectAfter))
+		taken, err := readStates(c.db.Query(ctx, sqlReclaim.For(c.db), suspectAfter, undoLosses))
 		if err != nil {
 			return err
 		}
