@@ -65,7 +65,7 @@ func TestAStopCostsNoAttempt(t *testing.T) {
 	})
 }
 
-// A handler that needs longer than every grace does not go round for ever.
+// A stop that cannot store what was done says so and does not end well.
 func TestADeadDatabaseAtStopIsSaid(t *testing.T) {
 	t.Parallel()
 	server := harness.StartServer(t)
