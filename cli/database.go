@@ -8,6 +8,7 @@ import (
 
 	"github.com/oxbow-jobs/oxbow/dbtx"
 	"github.com/oxbow-jobs/oxbow/engine"
+	"github.com/oxbow-jobs/oxbow/inbox"
 	"github.com/oxbow-jobs/oxbow/internal/dburl"
 	"github.com/oxbow-jobs/oxbow/jobs"
 	"github.com/oxbow-jobs/oxbow/migrations"
@@ -24,6 +25,9 @@ type database interface {
 
 	// newEngine makes a worker on the database.
 	newEngine(cfg *engine.Config) (*engine.Engine, error)
+
+	// newReceiver stores a consumer's messages.
+	newReceiver(sub *inbox.Subscription, cfg *inbox.Config) (*inbox.Receiver, error)
 
 	migrateUp(ctx context.Context, opts *migrations.Options) (*migrations.Result, error)
 	migrateDown(ctx context.Context, opts *migrations.Options) (*migrations.Result, error)
@@ -52,6 +56,10 @@ func (b *backend[TTx]) outboxClient(registry *outbox.Registry) (*outbox.Client[d
 
 func (b *backend[TTx]) newEngine(cfg *engine.Config) (*engine.Engine, error) {
 	return engine.New(b.db, cfg)
+}
+
+func (b *backend[TTx]) newReceiver(sub *inbox.Subscription, cfg *inbox.Config) (*inbox.Receiver, error) {
+	return inbox.NewReceiver(b.db, sub, cfg)
 }
 
 func (b *backend[TTx]) migrateUp(ctx context.Context, opts *migrations.Options) (*migrations.Result, error) {

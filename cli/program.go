@@ -32,6 +32,7 @@ type Program struct {
 type commonFlags struct {
 	databaseURL string
 	schema      string
+	amqpURL     string
 	logLevel    string
 	logFormat   string
 	json        bool
@@ -44,6 +45,7 @@ func newProgram(root *cobra.Command, apps []jobs.App) *Program {
 	flags := root.PersistentFlags()
 	flags.StringVar(&p.common.databaseURL, "database-url", "", "postgres://…, sqlite:///relative.db or sqlite:////absolute.db (env DATABASE_URL; default sqlite:///./data/oxbow.db)")
 	flags.StringVar(&p.common.schema, "schema", "", "Postgres schema of the tables (default: what the search_path says)")
+	flags.StringVar(&p.common.amqpURL, "amqp-url", "", "RabbitMQ, as in amqp://user:password@host:5672/ (env "+envAMQPURL+")")
 	flags.StringVar(&p.common.logLevel, "log-level", "", "debug, info, warn or error (default info for worker run, warn elsewhere)")
 	flags.StringVar(&p.common.logFormat, "log-format", "auto", "auto, text or json; auto is text on a terminal and JSON elsewhere")
 	flags.BoolVar(&p.common.json, "json", false, "print exactly one JSON document on stdout")

@@ -68,6 +68,9 @@ func (p *Program) workerRun(ctx context.Context, f *workFlags) error {
 	if err != nil {
 		return fmt.Errorf("make the worker: %w", err)
 	}
+	if err := p.attachConsumers(&f.consume, eng, db, cfg); err != nil {
+		return err
+	}
 	if err := web.serve(eng, db); err != nil {
 		return err
 	}

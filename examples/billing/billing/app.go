@@ -59,6 +59,9 @@ func install(in *jobs.Installer, cfg *Config) error {
 	if err := jobs.HandleTx(in, "billing.ledger", writeLedger, nil); err != nil {
 		return err
 	}
+	if err := jobs.HandleInboxTx(in, ProjectionConsumer, "billing.projection", project, nil); err != nil {
+		return err
+	}
 	vendor := newVendor(cmp.Or(cfg.VendorURL, os.Getenv(VendorURLVariable)), cmp.Or(cfg.VendorTimeout, 10*time.Second))
 	notifier := &notifier{vendor: vendor}
 	return jobs.Handle(in, "billing.notify", notifier.notify, &jobs.HandlerOptions{Backoff: cfg.Backoff})

@@ -59,7 +59,7 @@ var (
 func Migrate(ctx context.Context, db dbtx.DB) error {
 	return dbtx.Within(ctx, db, func(ctx context.Context, tx dbtx.Tx) error {
 		// IF NOT EXISTS alone fails when two processes create at once.
-		for _, statement := range []*dbtx.SQL{lockTables, createInvoices, createLedger, indexLedger} {
+		for _, statement := range []*dbtx.SQL{lockTables, createInvoices, createLedger, indexLedger, createProjection} {
 			if _, err := tx.Exec(ctx, statement.For(tx)); err != nil {
 				return fmt.Errorf("create the billing tables: %w", err)
 			}
