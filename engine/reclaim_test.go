@@ -426,7 +426,7 @@ func TestOutcomesThatRiverNeverReportsAreStoredByTheAudit(t *testing.T) {
 		require.Eventually(t, func() bool { return b.count("ok") == 1 && b.count("fails") == 1 }, waitFor, tick)
 		require.Eventually(t, func() bool { // one pass notices, a later one stores
 			return b.row(ok).State == "completed" && b.row(fails).State == "discarded"
-		}, waitFor, tick)
+		}, 3*waitFor, tick)
 		require.Equal(t, "as such", b.row(fails).Errors[0]["error"])
 		require.Equal(t, engine.Counters{Claimed: 2, Published: 1, DeadLettered: 1}, settled(e))
 		require.Zero(t, e.Open())
