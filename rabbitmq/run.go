@@ -26,11 +26,10 @@ func (p *Publisher) run(ctx context.Context) {
 	pause := firstPause
 	for ctx.Err() == nil {
 		began := time.Now()
-		err := p.connected(ctx)
+		p.connected(ctx)
 		if ctx.Err() != nil {
 			return
 		}
-		p.setAvailable(err)
 		if time.Since(began) > 2*maxPause {
 			pause = firstPause // it stood for a while
 		}
@@ -42,11 +41,12 @@ func (p *Publisher) run(ctx context.Context) {
 	}
 }
 
-// connected is one connection's life. It returns why it ended.
-func (p *Publisher) connected(ctx context.Context) error {
+// connected is one connection's life.
+func (p *Publisher) connected(ctx context.Context) {
 	conn, err := dial(ctx, p.config.URL, "oxbow relay", p.config.Heartbeat)
 	if err != nil {
-		return err
+		p.setAvailable(err)
+		return
 	}
 	p.meter.connects.Add(ctx, 1)
 	s := newSession(conn, &p.config)
@@ -64,7 +64,7 @@ func (p *Publisher) connected(ctx context.Context) error {
 	if lost, is := lossOf(conn); is {
 		err = fmt.Errorf("the connection was lost: %s", reply(lost))
 	}
-	return fmt.Errorf("rabbitmq: %s: %w", masked(p.config.URL), err)
+	p.setAvailable(fmt.Errorf("rabbitmq: %s: %w", masked(p.config.URL), err)) // before the rest is cleared away
 }
 
 // lossOf is the reason of a connection that is closed.

@@ -105,12 +105,14 @@ func (b *Broker) Start() error {
 		}
 		b.mapper = mapper
 	}
+	boots := b.boots()
 	node, err := b.spawn(filepath.Join(b.bin, "rabbitmq-server"))
 	if err != nil {
 		return err
 	}
 	b.node = node
-	for deadline := time.Now().Add(bootTime); !speaksAMQP(b.Addr()); {
+	// It listens before it is done, and does not heed a stop until then.
+	for deadline := time.Now().Add(bootTime); b.boots() == boots || !speaksAMQP(b.Addr()); {
 		if !node.running() {
 			return errors.New("the node ended while it started")
 		}

@@ -1,6 +1,7 @@
 package brokertest
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -109,6 +110,12 @@ func (b *Broker) command(ctx context.Context, path string, args ...string) *exec
 		"RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=-kernel inet_dist_use_interface {127,0,0,1} +sbwt none +sbwtdcpu none +sbwtdio none",
 	)
 	return cmd
+}
+
+// boots is how often the node has come up.
+func (b *Broker) boots() int {
+	output, _ := os.ReadFile(filepath.Join(b.dir, "output"))
+	return bytes.Count(output, []byte("completed with"))
 }
 
 // speaksAMQP sends the protocol header and waits for the first byte of an answer.

@@ -40,7 +40,14 @@ func (b *Broker) spawn(path string, args ...string) (*process, error) {
 	return p, nil
 }
 
-func (p *process) running() bool { return !p.wait(0) }
+func (p *process) running() bool {
+	select {
+	case <-p.ended:
+		return false
+	default:
+		return true
+	}
+}
 
 // wait reports whether the process has ended within the time.
 func (p *process) wait(limit time.Duration) bool {

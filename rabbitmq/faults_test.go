@@ -1,0 +1,246 @@
+package rabbitmq_test
+
+import (
+	"encoding/json"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"github.com/oxbow-jobs/oxbow/internal/brokertest"
+	"github.com/oxbow-jobs/oxbow/internal/faultproxy"
+	"github.com/oxbow-jobs/oxbow/internal/outcome"
+	"github.com/oxbow-jobs/oxbow/outbox"
+	"github.com/oxbow-jobs/oxbow/rabbitmq"
+)
+
+// Faults that a whole broker has, on one broker of the test's own.
+func TestBrokerFaults(t *testing.T) {
+	t.Parallel()
+	broker := brokertest.Start(t, &brokertest.Options{Config: []string{"max_message_size = 1048576"}})
+	for _, test := range []struct {
+		name string
+		run  func(*testing.T, *brokertest.Broker)
+	}{
+		{"MessageOverTheBrokersLimit", testMessageOverTheBrokersLimit},
+		{"MemoryAlarm", testMemoryAlarm},
+		{"CloseDuringAlarm", testCloseDuringAlarm},
+		{"ConnectDuringAlarm", testConnectDuringAlarm},
+		{"NoPermission", testNoPermission},
+		{"RestartsUnderLoad", testRestartsUnderLoad},
+		{"BrokerKilledAndAway", testBrokerKilledAndAway},
+	} {
+		t.Run(test.name, func(t *testing.T) { test.run(t, broker) })
+	}
+}
+
+// The broker closes the channel with 406 while messages of others are on the way.
+func testMessageOverTheBrokersLimit(t *testing.T, broker *brokertest.Broker) {
+	b := setupOn(t, broker.URL())
+	p := b.publisher(t, nil)
+	large := json.RawMessage(`"` + string(make([]byte, 10<<20)) + `"`)
+	var running sync.WaitGroup
+	for range 50 {
+		running.Go(func() {
+			for range 10 {
+				if err := p.Publish(t.Context(), newEvent("small"), 1); err != nil {
+					t.Errorf("a small message: %v", err)
+				}
+			}
+		})
+	}
+	for range 3 {
+		event := newEvent("large")
+		event.Payload = large
+		err := p.Publish(t.Context(), event, 1)
+		requireFinal(t, err, outcome.TooLarge)
+		require.ErrorContains(t, err, "1048576")
+	}
+	running.Wait()
+	require.Len(t, b.drain(t), 500)
+	event := newEvent("large")
+	event.Payload = large
+	require.ErrorContains(t, p.Publish(t.Context(), event, 1), "the limit is 1048576", "the broker's limit must be learned")
+}
+
+// flood publishes the same events again and again until each was taken, as the
+// engine does, and fails the test for anything that is charged.
+type flood struct {
+	publisher *rabbitmq.Publisher
+	running   sync.WaitGroup
+	taken     atomic.Int64
+	unknown   atomic.Int64
+	ids       []uuid.UUID
+}
+
+func startFlood(t *testing.T, p *rabbitmq.Publisher, n, atATime int) *flood {
+	t.Helper()
+	f := &flood{publisher: p, ids: make([]uuid.UUID, n)}
+	work := make(chan int, n)
+	for i := range n {
+		work <- i
+	}
+	close(work)
+	for range atATime {
+		f.running.Go(func() {
+			for i := range work {
+				event := newEvent("flood")
+				f.ids[i] = event.ID
+				if !f.until(t, event) {
+					return
+				}
+			}
+		})
+	}
+	return f
+}
+
+func (f *flood) until(t *testing.T, event *outbox.Envelope) bool {
+	for {
+		err := f.publisher.Publish(t.Context(), event, 1)
+		switch {
+		case err == nil:
+			f.taken.Add(1)
+			return true
+		case t.Context().Err() != nil || errors.Is(f.publisher.Available(), rabbitmq.ErrClosed):
+			return false
+		case !errors.Is(err, outbox.ErrUnknownOutcome):
+			t.Errorf("charged for an outage: %v", err)
+			return false
+		}
+		f.unknown.Add(1)
+		_ = within(t, f.publisher.WaitAvailable) // the engine's gate
+	}
+}
+
+// requireAll says that every id arrived, and few of them twice.
+func (f *flood) requireAll(t *testing.T, seen map[string]int, most int) {
+	t.Helper()
+	twice := 0
+	for _, id := range f.ids {
+		require.NotZero(t, seen[id.String()], "%s was reported as taken and is not there", id)
+		twice += seen[id.String()] - 1
+	}
+	require.Len(t, seen, len(f.ids))
+	t.Logf("%d events, %d copies too many, %d unknown", len(f.ids), twice, f.unknown.Load())
+	require.LessOrEqual(t, twice, most)
+}
+
+func testMemoryAlarm(t *testing.T, broker *brokertest.Broker) {
+	b := setupOn(t, broker.URL())
+	proxy, url := faultproxy.StartURL(t, broker.URL())
+	p := b.publisher(t, func(c *rabbitmq.Config) {
+		c.URL, c.Heartbeat = url, time.Second // so that the alarm lasts for many timeouts
+	})
+	f := startFlood(t, p, 8_000, 100)
+	require.Eventually(t, func() bool { return f.taken.Load() > 1000 }, patience, time.Millisecond)
+	before := proxy.Accepted()
+
+	require.NoError(t, broker.Alarm(t.Context()))
+	require.Eventually(t, func() bool { return p.Available() != nil }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return f.unknown.Load() > 0 }, patience, time.Millisecond)
+	require.ErrorContains(t, p.Available(), "blocks publishers: low on memory")
+	taken := f.taken.Load()
+	time.Sleep(5 * time.Second) // there is nothing to wait for: nothing may happen
+	require.Equal(t, taken, f.taken.Load())
+	require.ErrorContains(t, p.Available(), "blocks publishers")
+	require.Equal(t, before, proxy.Accepted(), "it must not connect again and again")
+
+	require.NoError(t, broker.ClearAlarm(t.Context()))
+	f.running.Wait()
+	require.NoError(t, p.Available())
+	require.Equal(t, before, proxy.Accepted())
+	f.requireAll(t, b.drain(t), 0) // the answers to what was on the way were waited for
+}
+
+func testCloseDuringAlarm(t *testing.T, broker *brokertest.Broker) {
+	b := setupOn(t, broker.URL())
+	p := b.publisher(t, nil)
+	f := startFlood(t, p, 8_000, 100)
+	require.Eventually(t, func() bool { return f.taken.Load() > 1000 }, patience, time.Millisecond)
+	require.NoError(t, broker.Alarm(t.Context()))
+	require.Eventually(t, func() bool { return p.Available() != nil }, patience, time.Millisecond)
+
+	began := time.Now()
+	require.NoError(t, p.Close())
+	f.running.Wait()
+	require.Less(t, time.Since(began), 5*time.Second)
+	require.NoError(t, broker.ClearAlarm(t.Context()))
+}
+
+// A broker in alarm accepts connections and takes nothing. A publisher that comes
+// then must not believe it, and not come again and again.
+func testConnectDuringAlarm(t *testing.T, broker *brokertest.Broker) {
+	b := setupOn(t, broker.URL())
+	require.NoError(t, broker.Alarm(t.Context()))
+	proxy, url := faultproxy.StartURL(t, broker.URL())
+	p := b.unready(t, func(c *rabbitmq.Config) { c.URL, c.Heartbeat = url, time.Second })
+	require.ErrorContains(t, within(t, p.Check), "blocks publishers")
+	require.ErrorIs(t, p.Publish(t.Context(), newEvent("a"), 1), outbox.ErrUnknownOutcome)
+	time.Sleep(5 * time.Second) // there is nothing to wait for: nothing may happen
+	require.ErrorContains(t, p.Available(), "blocks publishers")
+	require.Equal(t, 1, proxy.Accepted())
+
+	require.NoError(t, broker.ClearAlarm(t.Context()))
+	require.NoError(t, within(t, p.WaitAvailable))
+	require.NoError(t, p.Publish(t.Context(), newEvent("a"), 1))
+	require.Equal(t, 1, proxy.Accepted())
+}
+
+func testNoPermission(t *testing.T, broker *brokertest.Broker) {
+	b := setupOn(t, broker.URL())
+	for _, args := range [][]string{
+		{"add_user", "limited", "s3cret"},
+		{"set_permissions", "limited", "", "^" + b.exchange + "$", ""},
+	} {
+		_, err := broker.Ctl(t.Context(), args...)
+		require.NoError(t, err)
+	}
+	p := b.publisher(t, func(c *rabbitmq.Config) {
+		c.URL = "amqp://limited:s3cret@" + broker.Addr() + "/"
+		c.Routes = map[string]rabbitmq.Route{"forbidden": {Exchange: "amq.topic"}}
+	})
+	errs := publishMany(t, p, 200, 50, func(i int) string { return map[bool]string{true: "forbidden", false: "allowed"}[i%20 == 0] })
+	for i, err := range errs {
+		if i%20 == 0 {
+			require.ErrorContains(t, err, "403 ACCESS_REFUSED")
+			require.NotErrorIs(t, err, outbox.ErrUnknownOutcome)
+			continue
+		}
+		require.NoError(t, err)
+	}
+}
+
+func testRestartsUnderLoad(t *testing.T, broker *brokertest.Broker) {
+	b := setupOn(t, broker.URL())
+	p := b.publisher(t, nil)
+	n, atATime := 10_000, 100
+	f := startFlood(t, p, n, atATime)
+	for i := range 3 {
+		require.Eventually(t, func() bool { return f.taken.Load() > int64(n*(i+1)/5) }, time.Minute, time.Millisecond)
+		require.NoError(t, broker.Restart())
+	}
+	f.running.Wait()
+	b.connect(t)
+	f.requireAll(t, b.drain(t), 3*atATime)
+}
+
+func testBrokerKilledAndAway(t *testing.T, broker *brokertest.Broker) {
+	b := setupOn(t, broker.URL())
+	p := b.publisher(t, nil)
+	f := startFlood(t, p, 5_000, 50)
+	require.Eventually(t, func() bool { return f.taken.Load() > 1000 }, patience, time.Millisecond)
+	broker.Kill()
+	require.Eventually(t, func() bool { return p.Available() != nil }, patience, time.Millisecond)
+	require.ErrorIs(t, p.Publish(t.Context(), newEvent("a"), 1), outbox.ErrUnknownOutcome)
+	require.Eventually(t, func() bool { return errors.Is(p.Available(), syscall.ECONNREFUSED) }, patience, time.Millisecond)
+	require.NoError(t, broker.Start())
+	f.running.Wait()
+	b.connect(t)
+	f.requireAll(t, b.drain(t), 50)
+}

@@ -1,0 +1,67 @@
+package rabbitmq_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/oxbow-jobs/oxbow/internal/faultproxy"
+	"github.com/oxbow-jobs/oxbow/outbox"
+	"github.com/oxbow-jobs/oxbow/rabbitmq"
+)
+
+// The network drops every packet and tells nobody.
+func TestHalfOpenConnection(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	proxy, url := faultproxy.StartURL(t, b.url)
+	p := b.publisher(t, func(c *rabbitmq.Config) { c.URL, c.Heartbeat = url, time.Second })
+	require.NoError(t, p.Publish(t.Context(), newEvent("a"), 1))
+
+	proxy.Stall()
+	began := time.Now()
+	event := newEvent("a")
+	err := p.Publish(t.Context(), event, 1)
+	require.ErrorIs(t, err, outbox.ErrUnknownOutcome)
+	require.Less(t, time.Since(began), 3*time.Second, "every wait has a deadline")
+	require.Eventually(t, func() bool { return p.Available() != nil }, patience, time.Millisecond)
+
+	proxy.Cut()
+	proxy.Resume()
+	require.NoError(t, within(t, p.WaitAvailable))
+	require.NoError(t, p.Publish(t.Context(), event, 1))
+	require.NotZero(t, b.drain(t)[event.ID.String()])
+}
+
+// The broker did take the messages, and its confirms got lost.
+func TestLostConfirms(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	proxy, url := faultproxy.StartURL(t, b.url)
+	p := b.publisher(t, func(c *rabbitmq.Config) { c.URL, c.Heartbeat = url, time.Second })
+	proxy.SwallowAnswers()
+	event := newEvent("a")
+	require.ErrorIs(t, p.Publish(t.Context(), event, 1), outbox.ErrUnknownOutcome)
+	proxy.Resume()
+	require.NoError(t, within(t, p.WaitAvailable))
+	require.Eventually(t, func() bool { return p.Publish(t.Context(), event, 1) == nil }, patience, time.Millisecond)
+	require.Equal(t, map[string]int{event.ID.String(): 2}, b.drain(t))
+}
+
+// A connection that breaks under load again and again loses nothing and charges
+// nobody.
+func TestConnectionCutUnderLoad(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	proxy, url := faultproxy.StartURL(t, b.url)
+	p := b.publisher(t, func(c *rabbitmq.Config) { c.URL = url })
+	f := startFlood(t, p, 5_000, 50)
+	for i := range 5 {
+		require.Eventually(t, func() bool { return f.taken.Load() > int64(i+1)*500 }, patience, time.Millisecond)
+		proxy.Cut()
+		proxy.Resume()
+	}
+	f.running.Wait()
+	f.requireAll(t, b.drain(t), 5*50)
+}
