@@ -30,6 +30,7 @@ func (f *deadLetterFlags) addTo(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&f.filter.EventType, "type", "", "only of this event type, of any version")
 	flags.StringVar(&f.filter.TenantID, "tenant", "", "only of this tenant")
+	addConsumer(flags, &f.filter.Consumer)
 	flags.StringVar(&f.filter.Reason, "reason", "", "only of this reason: "+strings.Join(reasonNames(), ", "))
 	flags.StringVar(&f.filter.ErrorContains, "error-contains", "", "only with this `text` in the last error")
 	flags.StringVar(&f.since, "since", "", "only those that died at or after this `time` (RFC 3339)")

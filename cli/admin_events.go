@@ -43,6 +43,7 @@ func newEventsList(p *Program) *cobra.Command {
 	flags.StringVar(&status, "status", "", "only of this status: "+strings.Join(statusNames(), ", "))
 	flags.StringVar(&filter.EventType, "type", "", "only of this event type, of any version")
 	flags.StringVar(&filter.TenantID, "tenant", "", "only of this tenant")
+	addConsumer(flags, &filter.Consumer)
 	addPaging(cmd, &filter.Limit, &filter.Cursor)
 	cmd.RunE = p.runs(func(ctx context.Context, _ []string) error {
 		if status != "" && !slices.Contains(statusNames(), status) {
@@ -106,6 +107,7 @@ func newShow(p *Program, example string) *cobra.Command {
 	var scope operate.Scope
 	cmd := &cobra.Command{Use: "show ID", Example: "  " + example, Args: cobra.ExactArgs(1)}
 	cmd.Flags().StringVar(&scope.TenantID, "tenant", "", "only if it is this tenant's")
+	addConsumer(cmd.Flags(), &scope.Consumer)
 	cmd.RunE = p.runs(func(ctx context.Context, args []string) error {
 		return p.operating(ctx, func(ctx context.Context, o *operate.Operator) error {
 			detail, err := o.Show(ctx, args[0], scope)
@@ -127,6 +129,7 @@ func newEventsStats(p *Program) *cobra.Command {
 		Args:    cobra.NoArgs,
 	}
 	cmd.Flags().StringVar(&scope.TenantID, "tenant", "", "only of this tenant")
+	addConsumer(cmd.Flags(), &scope.Consumer)
 	cmd.RunE = p.runs(func(ctx context.Context, _ []string) error {
 		return p.operating(ctx, func(ctx context.Context, o *operate.Operator) error {
 			stats, err := o.Stats(ctx, scope)

@@ -35,6 +35,7 @@ func newSideEffectsList(p *Program) *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringVar(&filter.EventID, "event-id", "", "only of this event")
 	flags.StringVar(&filter.TenantID, "tenant", "", "only of this tenant")
+	addConsumer(flags, &filter.Consumer)
 	flags.StringVar(&filter.Status, "status", "", "only of this status: "+strings.Join(effectStates, ", "))
 	addPaging(cmd, &filter.Limit, &filter.Cursor)
 	cmd.RunE = p.runs(func(ctx context.Context, _ []string) error {
@@ -89,6 +90,7 @@ attempt calls. It does not replay the event.`,
 	flags.StringVar(&f.params.Handler, "handler", "", "the handler's key (required)")
 	flags.StringVar(&f.params.EffectKey, "effect", "", "the effect's key (required)")
 	flags.StringVar(&f.params.TenantID, "tenant", "", "only if it is this tenant's")
+	addConsumer(flags, &f.params.Consumer)
 	flags.StringVar(&f.response, "response", "", "what the vendor answered, as `JSON`")
 	flags.BoolVar(&f.params.NotExecuted, "not-executed", false, "the call did not take place")
 	flags.StringVar(&f.params.Reason, "reason", "", "why, for the operator log")
