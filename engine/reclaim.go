@@ -160,16 +160,8 @@ func (c *core) pass(ctx context.Context, n int, mayMark bool) error {
 // stopped ones to the queue.
 func (c *core) reclaim(ctx context.Context, mayMark bool) error {
 	if mayMark {
-		rows, err := c.db.Query(ctx, sqlMarkLost.For(c.db), c.instance)
-		if err != nil {
+		if err := c.markLost(ctx); err != nil {
 			return err
-		}
-		marked, err := readTexts(rows)
-		if err != nil {
-			return err
-		}
-		for _, instance := range marked {
-			c.log.WarnContext(ctx, "an instance let its lease expire and is marked lost", "instance", instance)
 		}
 	}
 	for {
@@ -184,6 +176,33 @@ func (c *core) reclaim(ctx context.Context, mayMark bool) error {
 			return nil
 		}
 	}
+}
+
+// markLost marks the instances whose leases have ended, unless the database kept
+// this process waiting for its turn, as SQLite's one writer does: then the others
+// may have had to wait with their renewals as well, and the next pass gives them
+// their time.
+func (c *core) markLost(ctx context.Context) error {
+	asked := time.Now()
+	var marked []string
+	err := dbtx.Within(ctx, c.db, func(ctx context.Context, tx dbtx.Tx) error {
+		if time.Since(asked) > c.config.LeaseTTL/5 {
+			return nil
+		}
+		rows, err := tx.Query(ctx, sqlMarkLost.For(tx), c.instance)
+		if err != nil {
+			return err
+		}
+		marked, err = readTexts(rows)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	for _, instance := range marked {
+		c.log.WarnContext(ctx, "an instance let its lease expire and is marked lost", "instance", instance)
+	}
+	return nil
 }
 
 func (c *core) moveDue(ctx context.Context) error {
