@@ -110,3 +110,20 @@ func TestLostAnswers(t *testing.T) {
 	require.Zero(t, done.Stale+done.DeadLettered)
 	b.holds(0)
 }
+
+// Where all share one writer, a process that had to wait for it knows that the
+// others had to wait as well: a lease that ended meanwhile is no proof of death.
+func TestWaitingForTheWriterIsNoProofOfDeath(t *testing.T) {
+	t.Parallel()
+	db := dbtest.SQLite(t)
+	b := setup(t, dbtest.DB{DB: db, Name: "SQLite", URL: dbtest.URL(t, db), SQLite: db})
+	w := b.Worker(nil)
+	b.Exec(`INSERT INTO process_heartbeats (instance_id, name, host, pid, started_at, registered_at, beat_at, lease_until, state, details)
+SELECT 'other-1', 'other', host, 1, started_at, registered_at, beat_at, datetime('now', 'subsec', '+1.5 seconds'), 'alive', '{}' FROM process_heartbeats WHERE instance_id = $1`, w.Instance)
+	writer, err := db.Begin(t.Context())
+	require.NoError(t, err)
+	<-time.After(harness.Lease * 9 / 10)
+	require.NoError(t, writer.Commit(t.Context()))
+	b.Holds(harness.Lease/3, "the other's chance to renew", func() bool { return b.State("other-1") == "alive" })
+	b.Until("the other, which does not renew, is marked after all", func() bool { return b.State("other-1") == "lost" })
+}
