@@ -22,7 +22,7 @@ func Admin(apps ...jobs.App) *Program {
 	p := newProgram(root, apps)
 	root.PersistentFlags().StringVar(&p.operator, "operator", "", "who does this, for the operator log (default $USER, or the account)")
 	commands := group("admin", root.Short,
-		newAdminMigrate(p), newAdminEvents(p), newAdminDeadLetter(p), newAdminSideEffects(p), newAdminProcesses(p))
+		newAdminMigrate(p), newAdminEvents(p), newAdminDeadLetter(p), newAdminSideEffects(p), newAdminProcesses(p), newAdminBroker(p))
 	root.AddCommand(commands.Commands()...)
 	root.RunE = commands.RunE
 	return p

@@ -17,7 +17,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/oxbow-jobs/oxbow/internal/progress"
-	"github.com/oxbow-jobs/oxbow/jobs"
 	"github.com/oxbow-jobs/oxbow/outbox"
 )
 
@@ -141,14 +140,7 @@ func (p *Program) registry() (*outbox.Registry, error) {
 	if err != nil {
 		return nil, err
 	}
-	registry := outbox.NewRegistry()
-	installer := jobs.NewInstaller(jobs.NewHandlers(), jobs.Installer{Registry: registry, Logger: logger})
-	for _, app := range p.apps {
-		if err := app.Install(installer); err != nil {
-			return nil, fmt.Errorf("install the app %s: %w", app.Name, err)
-		}
-	}
-	return registry, nil
+	return registryOf(p.apps, logger)
 }
 
 // params reads the flags into what is inserted. Everything wrong with them is

@@ -35,6 +35,7 @@ type workFlags struct {
 	dispatchLock    string
 	shutdownSeconds float64
 	httpAddr        string
+	relay           relayFlags
 	consume         consumeFlag
 }
 
@@ -49,6 +50,7 @@ func (f *workFlags) addTo(cmd *cobra.Command) {
 	flags.Float64Var(&f.leaseSeconds, "lease-seconds", 10, "how long a silent process keeps its claims")
 	flags.StringVar(&f.dispatchLock, "dispatch-lock", "", "claim only while holding the lock of this `name`, as in outbox:dispatch (default: none)")
 	flags.Float64Var(&f.shutdownSeconds, "shutdown-seconds", 20, "how long a stop waits for running handlers")
+	f.relay.addTo(flags)
 	f.consume.addTo(flags)
 	flags.StringVar(&f.httpAddr, "http-addr", "", "serve /healthz, /readyz and /metrics here, as in 127.0.0.1:8080 (default: not at all)")
 }

@@ -49,6 +49,11 @@ func (p *Program) dispatchOnce(ctx context.Context, f *workFlags) error {
 	defer web.stop()
 	cfg.Telemetry.MeterProvider, cfg.River.Plugins = web.meterProvider(), web.plugins()
 
+	stopRelay, err := p.attachRelay(ctx, &f.relay, cfg)
+	if err != nil {
+		return err
+	}
+	defer stopRelay()
 	db, err := p.open(ctx, workerConns)
 	if err != nil {
 		return err
@@ -61,6 +66,7 @@ func (p *Program) dispatchOnce(ctx context.Context, f *workFlags) error {
 	if err := web.serve(eng, db); err != nil {
 		return err
 	}
+	awaitBroker(ctx, cfg)
 	done, err := eng.DispatchOnce(ctx)
 	if err != nil {
 		return fmt.Errorf("dispatch one batch: %w", err)

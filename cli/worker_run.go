@@ -59,6 +59,11 @@ func (p *Program) workerRun(ctx context.Context, f *workFlags) error {
 	defer web.stop()
 	cfg.Telemetry.MeterProvider, cfg.River.Plugins = web.meterProvider(), web.plugins()
 
+	stopRelay, err := p.attachRelay(ctx, &f.relay, cfg)
+	if err != nil {
+		return err
+	}
+	defer stopRelay()
 	db, err := p.open(ctx, workerConns)
 	if err != nil {
 		return err

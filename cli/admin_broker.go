@@ -1,0 +1,69 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/oxbow-jobs/oxbow/rabbitmq"
+)
+
+func newAdminBroker(p *Program) *cobra.Command {
+	return group("broker", "Prepare RabbitMQ", newBrokerDeclare(p))
+}
+
+// declareResult is the document of admin broker declare.
+type declareResult struct {
+	Exchange string   `json:"exchange"`
+	Queue    string   `json:"queue,omitempty"`
+	Bindings []string `json:"bindings,omitempty"`
+}
+
+func newBrokerDeclare(p *Program) *cobra.Command {
+	var topology rabbitmq.Topology
+	cmd := &cobra.Command{
+		Use:   "declare",
+		Short: "Declare the exchange, and a queue that receives from it",
+		Long: `Declares a durable topic exchange and, with --queue, a durable queue bound to it.
+It is safe to repeat; what exists with other properties is refused. Workers never
+declare anything by themselves.`,
+		Example: `  admin broker declare --amqp-url amqp://guest:guest@127.0.0.1:5672/
+  admin broker declare --queue invoices --bind 'billing.#'`,
+		Args: cobra.NoArgs,
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&topology.Exchange, "exchange", rabbitmq.DefaultExchange, "the topic exchange that events are published to")
+	flags.StringVar(&topology.Queue, "queue", "", "a queue to bind to it (default: none)")
+	flags.StringSliceVar(&topology.Bindings, "bind", nil, "`patterns` of the event types that reach the queue; * is one word, # any number (default #, every event)")
+	cmd.RunE = p.runs(func(ctx context.Context, _ []string) error { return p.brokerDeclare(ctx, topology) })
+	return cmd
+}
+
+func (p *Program) brokerDeclare(ctx context.Context, topology rabbitmq.Topology) error {
+	url := p.amqpURL()
+	switch {
+	case url == "":
+		return usagef("no broker is named: give --amqp-url or %s, as in amqp://guest:guest@127.0.0.1:5672/", envAMQPURL)
+	case topology.Queue == "" && len(topology.Bindings) > 0:
+		return usagef("--bind needs a --queue")
+	case topology.Queue != "" && len(topology.Bindings) == 0:
+		topology.Bindings = []string{"#"}
+	}
+	if err := rabbitmq.Declare(ctx, url, topology); err != nil {
+		if errors.Is(err, rabbitmq.ErrTopologyDiffers) {
+			return refusedf("conflict", "%w", err)
+		}
+		return failedf("broker", "%w", err)
+	}
+	result := declareResult{Exchange: topology.Exchange, Queue: topology.Queue, Bindings: topology.Bindings}
+	return p.result(result, func(w io.Writer) {
+		_, _ = fmt.Fprintf(w, "The exchange %s stands.\n", result.Exchange)
+		if result.Queue != "" {
+			_, _ = fmt.Fprintf(w, "The queue %s stands and receives %s.\n", result.Queue, strings.Join(result.Bindings, ", "))
+		}
+	})
+}
