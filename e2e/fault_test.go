@@ -75,7 +75,7 @@ func (b *bundle) dieAt(point faultpoint.Point, how string, visit int, payload ou
 	queue := fmt.Sprintf("q%d", b.inserted)
 	ids := b.insertMany(eventsPerDeath, payload, onQueue(queue))
 	w := b.Worker(&harness.WorkerOptions{Name: fmt.Sprint(point, "-", how), Fault: fmt.Sprintf("%s:%s:%d", point, how, visit),
-		Args: []string{"--queue", queue + ",default"}, Unregistered: true})
+		Args: []string{"--queue", queue}, Unregistered: true})
 	if how == "kill" || ofBatch {
 		require.NotZero(b.t, w.Wait(), "it died")
 	} else {
