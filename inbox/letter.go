@@ -15,6 +15,7 @@ type letter struct {
 	key     [16]byte
 	outcome Outcome // empty until it is known
 	taken   bool    // another message has the id
+	dead    bool    // it is a duplicate of a dead letter
 }
 
 func (r *Receiver) letters(readings []*reading) []*letter {
@@ -100,7 +101,7 @@ func filter(letters []*letter, keep func(*letter) bool) []*letter {
 func results(letters []*letter) []Result {
 	all := make([]Result, len(letters))
 	for i, l := range letters {
-		all[i] = Result{ID: l.id, Outcome: l.outcome}
+		all[i] = Result{ID: l.id, Outcome: l.outcome, Dead: l.dead}
 		if l.outcome == Parked {
 			all[i].Refusal = l.refusal
 		}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/oxbow-jobs/oxbow/dbtx"
 	"github.com/oxbow-jobs/oxbow/inbox"
+	"github.com/oxbow-jobs/oxbow/jobs"
 	"github.com/oxbow-jobs/oxbow/operate"
 	"github.com/oxbow-jobs/oxbow/outbox"
 )
@@ -261,4 +262,39 @@ func testTenants[TTx any](t *testing.T, db *dbtx.Database[TTx]) {
 	asked.Store(0)
 	b.receive(r, batch...)
 	require.EqualValues(t, 1, asked.Load())
+}
+
+func TestADeadMessageRunsAgainOnlyByReplay(t *testing.T) {
+	both(t, testDead[pgx.Tx], testDead[*sql.Tx])
+}
+
+func testDead[TTx any](t *testing.T, db *dbtx.Database[TTx]) {
+	b := setup(t, db)
+	var calls atomic.Int64
+	b.fail = func(handled) error {
+		if calls.Add(1) == 1 {
+			return jobs.Permanent(errors.New("the code is wrong"))
+		}
+		return nil
+	}
+	b.start()
+	r := b.receiver("billing")
+	one := with(message("m-1", `{"n":1}`), func(d *inbox.Delivery) { d.Headers["oxbow-tenant-id"] = "other" })
+	b.receive(r, one)
+	b.eventually(func() bool { return b.count("river_job WHERE state = 'discarded'") == 1 }, "it is dead")
+	one.Headers["x-death"] = []any{map[string]any{"reason": "expired"}} // moved back by a shovel
+	again := b.receive(r, one)
+	require.Equal(t, inbox.Duplicate, again[0].Outcome)
+	require.True(t, again[0].Dead)
+	require.EqualValues(t, 1, calls.Load())
+
+	scope := operate.Scope{Consumer: "billing", TenantID: "other"}
+	require.NoError(t, b.ops.Replay(t.Context(), "m-1", operate.ReplayParams{Scope: scope, Operator: "ann"}))
+	b.eventually(func() bool { return b.count("river_job WHERE state = 'completed'") == 1 }, "the replay runs it")
+	require.EqualValues(t, 2, calls.Load())
+	require.Equal(t, "other", b.handled()[0].Event.TenantID)
+	again = b.receive(r, one)
+	require.Equal(t, inbox.Duplicate, again[0].Outcome)
+	require.False(t, again[0].Dead)
+	require.ErrorIs(t, b.ops.Replay(t.Context(), "m-1", operate.ReplayParams{Scope: scope, Operator: "ann"}), operate.ErrNotDeadLetter)
 }

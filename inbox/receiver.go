@@ -52,6 +52,10 @@ type Result struct {
 
 	// Refusal is why the delivery was parked; nil otherwise.
 	Refusal *Refusal
+
+	// Dead says that the delivery is a Duplicate of a dead letter. Sending a
+	// message again does not run it again; an operator's replay does.
+	Dead bool
 }
 
 // Receiver stores the deliveries of one consumer. It is safe for concurrent use.
@@ -186,9 +190,12 @@ func (r *Receiver) storeBatch(ctx context.Context, readings []*reading) ([]Resul
 
 // report counts and logs what is committed.
 func (r *Receiver) report(ctx context.Context, results []Result) {
-	var parked *Result
+	var parked, dead *Result
 	conflicts, refused := 0, 0
 	for i := range results {
+		if results[i].Dead {
+			dead = cmp.Or(dead, &results[i])
+		}
 		if results[i].Outcome != Parked {
 			continue
 		}
@@ -202,6 +209,10 @@ func (r *Receiver) report(ctx context.Context, results []Result) {
 	if parked != nil {
 		r.log.WarnContext(ctx, "messages were parked as dead letters", "consumer", r.sub.Consumer, "count", refused,
 			"first_id", outcome.StorableText(parked.ID), "reason", parked.Refusal.Reason, "error", outcome.ErrorText(parked.Refusal.Err))
+	}
+	if dead != nil {
+		r.log.WarnContext(ctx, "a message came again that is a dead letter here: only a replay runs it again", "consumer", r.sub.Consumer,
+			"first_id", outcome.StorableText(dead.ID))
 	}
 	if conflicts > 0 {
 		r.log.WarnContext(ctx, "message ids came again with other content: those messages are parked", "consumer", r.sub.Consumer, "count", conflicts)

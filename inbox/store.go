@@ -12,6 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/riverqueue/river"
+	"github.com/riverqueue/river/rivertype"
 
 	"github.com/oxbow-jobs/oxbow/dbtx"
 	"github.com/oxbow-jobs/oxbow/internal/eventkey"
@@ -23,17 +24,17 @@ var (
 	// One look-up for a whole batch, without a lock: the jobs of the messages,
 	// through River's unique index, and the messages with a succeeded receipt.
 	sqlSeen = dbtx.Each(`
-SELECT j.unique_key, j.kind, j.args::text
+SELECT j.unique_key, j.kind, j.args::text, j.state::text
 FROM unnest($1::bytea[]) AS k(key) JOIN {schema}river_job j ON `+eventkey.Postgres("k.key")+`
 UNION ALL
-SELECT k.key, '', ''
+SELECT k.key, '', '', ''
 FROM unnest($1::bytea[], $2::text[], $3::text[]) AS k(key, tenant, message)
 WHERE EXISTS (SELECT 1 FROM {schema}handler_receipts r WHERE r.tenant_id = k.tenant COLLATE "C" AND r.scope = $4
   AND r.message_id = k.message COLLATE "C" AND r.status = 'succeeded')`, `
-SELECT j.unique_key, j.kind, json(j.args)
+SELECT j.unique_key, j.kind, json(j.args), j.state
 FROM json_each($1) k CROSS JOIN river_job j ON `+eventkey.SQLite("unhex(k.value ->> 'key')")+`
 UNION ALL
-SELECT unhex(k.value ->> 'key'), '', ''
+SELECT unhex(k.value ->> 'key'), '', '', ''
 FROM json_each($1) k
 WHERE EXISTS (SELECT 1 FROM handler_receipts r WHERE r.tenant_id = k.value ->> 'tenant' AND r.scope = $2
   AND r.message_id = k.value ->> 'message' AND r.status = 'succeeded')`)
@@ -44,6 +45,7 @@ WHERE EXISTS (SELECT 1 FROM handler_receipts r WHERE r.tenant_id = k.value ->> '
 type storedJob struct {
 	kind string
 	args []byte
+	dead bool
 }
 
 // storeTx stores what was not seen before: readable messages as jobs, the others
@@ -81,6 +83,7 @@ func (r *Receiver) sift(ctx context.Context, tx dbtx.Tx, letters []*letter) erro
 	for _, l := range letters {
 		if job, ok := seen[l.key]; ok {
 			l.meet(l.sameAsStored(job))
+			l.dead = l.outcome == Duplicate && job.dead
 		} else if other, ok := earlier[l.key]; ok {
 			l.meet(l.sameAs(other))
 		} else {
@@ -103,12 +106,12 @@ func (r *Receiver) lookUp(ctx context.Context, tx dbtx.Tx, letters []*letter) (m
 	seen := make(map[[16]byte]storedJob)
 	for rows.Next() {
 		var key []byte
-		var kind, args string
-		if err := rows.Scan(&key, &kind, &args); err != nil {
+		var kind, args, state string
+		if err := rows.Scan(&key, &kind, &args, &state); err != nil {
 			return nil, err
 		}
 		if _, known := seen[[16]byte(key)]; !known || kind != "" {
-			seen[[16]byte(key)] = storedJob{kind: kind, args: []byte(args)}
+			seen[[16]byte(key)] = storedJob{kind: kind, args: []byte(args), dead: state == string(rivertype.JobStateDiscarded) || state == string(rivertype.JobStateCancelled)}
 		}
 	}
 	return seen, rows.Err()
