@@ -7,11 +7,13 @@ package dburl
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/url"
 	"strconv"
 	"strings"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/oxbow-jobs/oxbow/dbtx"
@@ -30,6 +32,9 @@ type Target struct {
 
 	// Path is the SQLite file.
 	Path string
+
+	// Logger is told what a pooler makes necessary. Defaults to none.
+	Logger *slog.Logger
 
 	raw string
 	cfg *pgxpool.Config
@@ -51,6 +56,13 @@ func parsePostgres(raw string) (*Target, error) {
 	cfg, err := pgxpool.ParseConfig(raw)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s", ErrInvalid, oneLine(err))
+	}
+	if cfg.ConnConfig.StatementCacheCapacity == 0 && cfg.ConnConfig.DefaultQueryExecMode == pgx.QueryExecModeCacheStatement {
+		// No room for prepared statements: do without, instead of failing each query.
+		cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
+	}
+	if cfg.ConnConfig.DescriptionCacheCapacity == 0 && cfg.ConnConfig.DefaultQueryExecMode == pgx.QueryExecModeCacheDescribe {
+		cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
 	}
 	if cfg.ConnConfig.ConnectTimeout == 0 {
 		cfg.ConnConfig.ConnectTimeout = connectTimeout
@@ -122,6 +134,5 @@ func oneLine(err error) string { return strings.Join(strings.Fields(err.Error())
 
 // hasPoolSize says that the URL sets pool_max_conns itself.
 func (t *Target) hasPoolSize() bool {
-	u, err := url.Parse(t.raw)
-	return err == nil && u.Query().Has("pool_max_conns")
+	return t.query().Has("pool_max_conns")
 }

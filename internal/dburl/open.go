@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"strings"
 	"syscall"
 	"time"
 
@@ -34,6 +35,9 @@ func (e *UnreachableError) Unwrap() error { return e.Err }
 
 // Postgres opens a pool of at most maxConns connections (unless the URL says
 // pool_max_conns) and makes sure that the server answers.
+//
+// Behind a pooler that loses prepared statements the pool does without them, or
+// the URL is refused if it asks for them.
 func (t *Target) Postgres(ctx context.Context, maxConns int32) (*pgxpool.Pool, error) {
 	cfg := t.cfg.Copy()
 	if !t.hasPoolSize() && maxConns > 0 {
@@ -44,14 +48,26 @@ func (t *Target) Postgres(ctx context.Context, maxConns int32) (*pgxpool.Pool, e
 		return nil, fmt.Errorf("make the pool: %w", err)
 	}
 	// A second over the connect timeout, so that its own error is the one seen.
-	pingCtx, cancel := context.WithTimeout(ctx, cfg.ConnConfig.ConnectTimeout+time.Second)
+	lookCtx, cancel := context.WithTimeout(ctx, cfg.ConnConfig.ConnectTimeout+time.Second)
 	defer cancel()
-	if err := pool.Ping(pingCtx); err != nil {
-		pool.Close()
-		if ctx.Err() != nil {
-			return nil, ctx.Err()
-		}
+	changed, err := t.suitPooler(lookCtx, pool, cfg)
+	if err == nil && !changed {
+		return pool, nil
+	}
+	pool.Close()
+	switch {
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case errors.Is(err, ErrInvalid):
+		return nil, err
+	case err != nil:
 		return nil, &UnreachableError{Address: t.Address(), Err: err}
+	}
+	if t.Logger != nil {
+		t.Logger.InfoContext(ctx, "a pooler in transaction mode stands before the database: doing without prepared statements", "address", t.Address(), modeParameter, cfg.ConnConfig.DefaultQueryExecMode.String())
+	}
+	if pool, err = pgxpool.NewWithConfig(ctx, cfg); err != nil {
+		return nil, fmt.Errorf("make the pool: %w", err)
 	}
 	return pool, nil
 }
@@ -76,6 +92,8 @@ func reason(err error) string {
 	var dns *net.DNSError
 	var sysErr syscall.Errno
 	switch {
+	case errors.As(err, &pgErr) && strings.Contains(pgErr.Message, "startup parameter"):
+		return fmt.Sprintf("the pooler there says %q (%s); leave that out of the URL, and name a schema with --schema", pgErr.Message, pgErr.Code)
 	case errors.As(err, &pgErr):
 		return fmt.Sprintf("the server says %q (%s)", pgErr.Message, pgErr.Code)
 	case errors.As(err, &dns):
