@@ -179,3 +179,14 @@ func (b *bundle) makeDue(id uuid.UUID) {
 	b.t.Helper()
 	require.EqualValues(b.t, 1, b.exec(`UPDATE `+b.table("river_job")+` SET scheduled_at = $2 WHERE unique_key = $1`, id[:], time.Now().Add(-time.Minute)))
 }
+
+// counted waits for a counter: it follows the stored row by a moment.
+func (b *bundle) counted(e *engine.Engine, want int, read func(c engine.Counters) int64) {
+	b.t.Helper()
+	require.Eventually(b.t, func() bool { return read(e.Counters()) >= int64(want) }, waitFor, tick, "%+v", e.Counters())
+	require.EqualValues(b.t, want, read(e.Counters()))
+}
+
+func published(c engine.Counters) int64    { return c.Published }
+func failed(c engine.Counters) int64       { return c.Failed }
+func deadLettered(c engine.Counters) int64 { return c.DeadLettered }

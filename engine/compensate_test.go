@@ -60,7 +60,7 @@ func TestUndoStepsRunBeforeTheDeadLetter(t *testing.T) {
 		require.Len(t, r.Errors, 2)
 		require.Contains(t, r.Errors[0]["error"], "not yet")
 		require.Contains(t, r.Errors[1]["error"], "cannot ship")
-		require.EqualValues(t, 1, e.Counters().Failed)
-		require.EqualValues(t, 1, e.Counters().DeadLettered)
+		b.counted(e, 1, failed)
+		b.counted(e, 1, deadLettered)
 	})
 }

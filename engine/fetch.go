@@ -45,6 +45,9 @@ func (p *pilot) JobGetAvailable(ctx context.Context, exec riverdriver.Executor, 
 	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()
 	losses := c.lease.lossCount()
+	if marked, err := c.lease.look(ctx); err != nil || marked {
+		return &riverdriver.JobGetAvailableResult{}, err
+	}
 	res, err := p.Pilot.JobGetAvailable(ctx, exec, state, &limited)
 	if err != nil {
 		return nil, err

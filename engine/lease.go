@@ -37,6 +37,8 @@ WHERE instance_id = $1 AND state = 'alive' RETURNING 1`)
 	sqlSetStopped = dbtx.Each(`UPDATE {schema}process_heartbeats SET state = 'stopped', beat_at = clock_timestamp(), lease_until = clock_timestamp() WHERE instance_id = $1 AND state = 'alive'`,
 		`UPDATE process_heartbeats SET state = 'stopped', beat_at = datetime('now', 'subsec'), lease_until = datetime('now', 'subsec') WHERE instance_id = $1 AND state = 'alive'`)
 
+	sqlMarkedLost = dbtx.OnlySQLite(`SELECT 1 FROM process_heartbeats WHERE instance_id = $1 AND state <> 'alive'`)
+
 	sqlKnownInstances = dbtx.Both(`SELECT instance_id FROM {schema}process_heartbeats`)
 )
 
@@ -89,6 +91,24 @@ func (l *lease) lossCount() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.losses
+}
+
+// look reads, before a fetch on SQLite, whether the instance is marked lost: no
+// clock tells it there, and the next renewal may be a while.
+func (l *lease) look(ctx context.Context) (marked bool, err error) {
+	if !l.core.sqlite() {
+		return false, nil
+	}
+	var one int
+	err = l.core.db.QueryRow(ctx, sqlMarkedLost.For(l.core.db), l.core.instance).Scan(&one)
+	if errors.Is(err, sql.ErrNoRows) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("read the lease: %w", err)
+	}
+	l.giveUp()
+	return true, nil
 }
 
 func (l *lease) remaining() time.Duration {
@@ -229,8 +249,9 @@ func (c *core) details() (string, error) {
 		Queues       map[string]int             `json:"queues"`
 		Deliveries   map[string]outbox.Delivery `json:"deliveries"`
 		Kinds        []string                   `json:"kinds"`
+		PollOnly     bool                       `json:"poll_only,omitempty"`
 		Held         map[string]string          `json:"held_back,omitempty"`
-	}{c.instance, c.tally.read(), c.claims.count(), c.config.Queues, c.deliveries, c.kinds, c.gate.why()})
+	}{c.instance, c.tally.read(), c.claims.count(), c.config.Queues, c.deliveries, c.kinds, c.pollOnly, c.gate.why()})
 	return string(out), err
 }
 

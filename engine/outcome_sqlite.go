@@ -34,17 +34,24 @@ ON CONFLICT (tenant_id, scope, message_id, handler_key) DO UPDATE
 WHERE id IN (SELECT value FROM json_each($1))
 RETURNING id, state`)
 
+	// The row's JSON may be anything: what is not JSON is replaced, so that the
+	// row can be settled.
 	sqlStoreOneLite = dbtx.OnlySQLite(`UPDATE river_job SET
-  state = CASE WHEN $2 <> 'discarded' AND metadata ->> '$.cancel_attempted_at' IS NOT NULL THEN 'cancelled' ELSE $2 END,
-  finalized_at = CASE WHEN $2 = 'discarded' OR metadata ->> '$.cancel_attempted_at' IS NOT NULL THEN datetime('now', 'subsec') END,
+  state = CASE WHEN $2 <> 'discarded' AND ` + cancelRequestedLite + ` THEN 'cancelled' ELSE $2 END,
+  finalized_at = CASE WHEN $2 = 'discarded' OR ` + cancelRequestedLite + ` THEN datetime('now', 'subsec') END,
   attempt = $3,
   scheduled_at = CASE WHEN $2 = 'discarded' THEN scheduled_at
     ELSE max(datetime('now', 'subsec', '+' || ($4 / 1000000.0) || ' seconds'), datetime(attempted_at, 'subsec', '+0.001 seconds')) END,
-  errors = CASE WHEN $5 IS NULL THEN errors ELSE jsonb_insert(coalesce(errors, jsonb('[]')), '$[#]', jsonb($5)) END,
-  metadata = CASE WHEN $6 IS NULL THEN metadata ELSE jsonb_patch(metadata, $6) END
+  errors = CASE WHEN $5 IS NULL THEN errors
+    ELSE jsonb_insert(CASE WHEN json_valid(errors, 9) THEN errors ELSE jsonb('[]') END, '$[#]', jsonb($5)) END,
+  metadata = CASE WHEN $6 IS NULL THEN metadata
+    ELSE jsonb_patch(CASE WHEN json_valid(metadata, 9) THEN metadata ELSE jsonb('{}') END, $6) END
 WHERE id = $1
 RETURNING id, state`)
 )
+
+// cancelRequestedLite says that River was asked to cancel the job while it ran.
+const cancelRequestedLite = `CASE WHEN json_valid(metadata, 9) THEN metadata ->> '$.cancel_attempted_at' END IS NOT NULL`
 
 type tokenLite struct {
 	ID      int64  `json:"id"`

@@ -378,8 +378,8 @@ func TestAProcessHasOneClaimOfAJobAtATime(t *testing.T) {
 		r := b.eventually(id, "completed")
 		require.Equal(t, 2, r.Attempt)
 		require.Len(t, r.Errors, 1)
+		b.counted(e, 1, published)
 		require.EqualValues(t, 1, e.Counters().Stale)
-		require.EqualValues(t, 1, e.Counters().Published)
 	})
 }
 
@@ -421,7 +421,7 @@ func TestOutcomesThatRiverNeverReportsAreStoredByTheAudit(t *testing.T) {
 			"fails": func(ctx context.Context, _ outbox.Event[probe]) error {
 				return errors.Join(river.MetadataSet(ctx, "bad", func() {}), errors.New("as such"))
 			},
-		}), func(c *engine.Config) { c.LeaseTTL = time.Second })
+		}), func(c *engine.Config) { c.LeaseTTL = 3 * time.Second })
 		ok, fails := b.insert(e, "ok", nil), b.insert(e, "fails", &outbox.InsertOpts{MaxAttempts: 1})
 		require.Eventually(t, func() bool { return b.count("ok") == 1 && b.count("fails") == 1 }, waitFor, tick)
 		require.Eventually(t, func() bool { // one pass notices, a later one stores

@@ -50,14 +50,14 @@ func TestAStopInterruptsAndUsesNoAttempt(t *testing.T) {
 			require.Empty(t, r.Errors, do)
 			require.EqualValues(t, 1, r.Metadata["oxbow:interrupts"], do)
 		}
-		require.EqualValues(t, 4, e.Counters().Interrupted)
+		require.EqualValues(t, 4, e.Counters().Interrupted, "%+v", e.Counters())
 		require.Equal(t, "stopped", b.one(`SELECT state FROM process_heartbeats WHERE instance_id = $1`, e.InstanceID()))
 
 		next := b.start(b.app(nil), nil)
 		for _, id := range ids {
 			require.Equal(t, 1, b.eventually(id, "completed").Attempt)
 		}
-		require.EqualValues(t, 4, next.Counters().Published)
+		b.counted(next, 4, published)
 	})
 }
 

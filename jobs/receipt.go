@@ -41,9 +41,14 @@ RETURNING 1`)
 
 	// SQLite has no statement that writes two tables. The receipt before it has
 	// proved the claim in the same transaction, which nobody can write beside.
-	// The lease is renewed here too: the transaction kept the renewal waiting.
 	sqlCompleteLite = dbtx.OnlySQLite(
 		`UPDATE river_job SET state = 'completed', finalized_at = datetime('now', 'subsec') WHERE id = $1`)
+
+	// An open transaction holds SQLite's only connection, so the renewal of the
+	// lease waited behind it, and is made up for before anyone else can write.
+	sqlRenewLite = dbtx.OnlySQLite(`UPDATE process_heartbeats SET beat_at = datetime('now', 'subsec'),
+  lease_until = datetime('now', 'subsec', '+' || ((julianday(lease_until) - julianday(beat_at)) * 86400.0) || ' seconds')
+WHERE instance_id = $1 AND state = 'alive'`)
 )
 
 // succeeded returns the keys of the handlers that need not run again. It asks
@@ -83,10 +88,12 @@ func storeReceiptTx(ctx context.Context, tx dbtx.Tx, token claim.Token, r claim.
 	if errors.Is(err, sql.ErrNoRows) {
 		return false, nil
 	}
-	if err != nil || !complete {
-		return err == nil, err
+	if err == nil {
+		_, err = tx.Exec(ctx, sqlRenewLite.For(tx), token.Instance)
 	}
-	_, err = tx.Exec(ctx, sqlCompleteLite.For(tx), token.JobID)
+	if err == nil && complete {
+		_, err = tx.Exec(ctx, sqlCompleteLite.For(tx), token.JobID)
+	}
 	return err == nil, err
 }
 
