@@ -32,7 +32,7 @@ func TestBrokerFaults(t *testing.T) {
 		{"CloseDuringAlarm", testCloseDuringAlarm},
 		{"ConnectDuringAlarm", testConnectDuringAlarm},
 		{"NoPermission", testNoPermission},
-		{"RestartsUnderLoad", testRestartsUnderLoad},
+		{"RestartUnderLoad", testRestartUnderLoad},
 		{"BrokerKilledAndAway", testBrokerKilledAndAway},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, broker) })
@@ -216,18 +216,15 @@ func testNoPermission(t *testing.T, broker *brokertest.Broker) {
 	}
 }
 
-func testRestartsUnderLoad(t *testing.T, broker *brokertest.Broker) {
+func testRestartUnderLoad(t *testing.T, broker *brokertest.Broker) {
 	b := setupOn(t, broker.URL())
 	p := b.publisher(t, nil)
-	n, atATime := 10_000, 100
-	f := startFlood(t, p, n, atATime)
-	for i := range 3 {
-		require.Eventually(t, func() bool { return f.taken.Load() > int64(n*(i+1)/5) }, time.Minute, time.Millisecond)
-		require.NoError(t, broker.Restart())
-	}
+	f := startFlood(t, p, 5_000, 100)
+	require.Eventually(t, func() bool { return f.taken.Load() > 1000 }, time.Minute, time.Millisecond)
+	require.NoError(t, broker.Restart())
 	f.running.Wait()
 	b.connect(t)
-	f.requireAll(t, b.drain(t), 3*atATime)
+	f.requireAll(t, b.drain(t), 100)
 }
 
 func testBrokerKilledAndAway(t *testing.T, broker *brokertest.Broker) {

@@ -15,7 +15,7 @@ import (
 // The pauses between two tries to connect, each with its jitter.
 const (
 	firstPause = 100 * time.Millisecond
-	maxPause   = 5 * time.Second
+	maxPause   = 3 * time.Second
 )
 
 // checkInterval is how often a session looks at itself.

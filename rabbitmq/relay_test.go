@@ -1,0 +1,333 @@
+package rabbitmq_test
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/jsonschema-go/jsonschema"
+	"github.com/stretchr/testify/require"
+
+	"github.com/oxbow-jobs/oxbow/dbtx"
+	"github.com/oxbow-jobs/oxbow/engine"
+	"github.com/oxbow-jobs/oxbow/internal/brokertest"
+	"github.com/oxbow-jobs/oxbow/internal/dbtest"
+	"github.com/oxbow-jobs/oxbow/internal/faultproxy"
+	"github.com/oxbow-jobs/oxbow/jobs"
+	"github.com/oxbow-jobs/oxbow/operate"
+	"github.com/oxbow-jobs/oxbow/outbox"
+	"github.com/oxbow-jobs/oxbow/rabbitmq"
+)
+
+// sent goes to the bundle's exchange; stray is routed elsewhere by some tests.
+type sent struct {
+	N    json.Number `json:"n"`
+	Text string      `json:"text,omitempty"`
+}
+
+func (sent) EventType() string { return "relay.sent" }
+func (sent) EventVersion() int { return 1 }
+
+type stray struct {
+	N json.Number `json:"n"`
+}
+
+func (stray) EventType() string { return "relay.stray" }
+func (stray) EventVersion() int { return 1 }
+
+// anyObject lets a test send what its Go type does not have.
+var anyObject = &jsonschema.Schema{Type: "object"}
+
+var relayApp = jobs.App{Name: "relay", Install: func(in *jobs.Installer) error { return registerRelayed(in.Registry) }}
+
+func registerRelayed(registry *outbox.Registry) error {
+	for _, register := range []func(*outbox.Registry, *outbox.TypeOptions) error{outbox.Register[sent], outbox.Register[stray]} {
+		if err := register(registry, &outbox.TypeOptions{Delivery: outbox.Relay, Schema: anyObject}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// relayBundle is a database whose events an engine publishes.
+type relayBundle struct {
+	t      *testing.T
+	db     dbtest.DB
+	client *outbox.Client[dbtx.Tx]
+}
+
+func setupRelay(t *testing.T, db dbtest.DB) *relayBundle {
+	t.Helper()
+	registry := outbox.NewRegistry()
+	require.NoError(t, registerRelayed(registry))
+	config := &outbox.Config{MaxPayloadBytes: 8 << 20}
+	b := &relayBundle{t: t, db: db}
+	if db.Postgres != nil {
+		client, err := outbox.NewClient(db.Postgres, registry, config)
+		require.NoError(t, err)
+		b.client = client.Neutral()
+		return b
+	}
+	client, err := outbox.NewClient(db.SQLite, registry, config)
+	require.NoError(t, err)
+	b.client = client.Neutral()
+	return b
+}
+
+func (b *relayBundle) insert(params ...outbox.InsertParams) {
+	b.t.Helper()
+	ctx := outbox.WithTask(b.t.Context(), outbox.TaskContext{TenantID: "acme", ActorID: "ada", RequestID: "r"})
+	for len(params) > 0 {
+		n := min(len(params), 1000)
+		_, err := b.client.InsertMany(ctx, params[:n])
+		require.NoError(b.t, err)
+		params = params[n:]
+	}
+}
+
+// many are n events, of which each hundredth is a stray if asked for.
+func many(n int, strays bool) []outbox.InsertParams {
+	params := make([]outbox.InsertParams, n)
+	for i := range params {
+		params[i].Payload = sent{N: json.Number(strconv.Itoa(i))}
+		if strays && i%100 == 50 {
+			params[i].Payload = stray{N: json.Number(strconv.Itoa(i))}
+		}
+	}
+	return params
+}
+
+func (b *relayBundle) start(publisher outbox.Publisher, change func(*engine.Config)) *engine.Engine {
+	b.t.Helper()
+	config := &engine.Config{
+		Name: "relay", Apps: []jobs.App{relayApp}, PollInterval: 20 * time.Millisecond,
+		Backoff: jobs.Fixed{Wait: 20 * time.Millisecond}, Relay: engine.Relay{Publisher: publisher},
+		Telemetry: engine.Telemetry{Logger: slog.New(slog.DiscardHandler)},
+	}
+	if change != nil {
+		change(config)
+	}
+	var e *engine.Engine
+	var err error
+	if b.db.Postgres != nil {
+		e, err = engine.New(b.db.Postgres, config)
+	} else {
+		e, err = engine.New(b.db.SQLite, config)
+	}
+	require.NoError(b.t, err)
+	require.NoError(b.t, e.Start(b.t.Context()))
+	b.t.Cleanup(func() { _ = e.Stop(context.Background()) })
+	return e
+}
+
+func (b *relayBundle) stats() *operate.Stats {
+	stats, err := operate.New(b.db).Stats(b.t.Context(), operate.Scope{})
+	require.NoError(b.t, err)
+	return stats
+}
+
+func (b *relayBundle) eventually(condition func(*operate.Stats) bool, wait time.Duration) {
+	b.t.Helper()
+	require.Eventually(b.t, func() bool { return condition(b.stats()) }, wait, 20*time.Millisecond)
+}
+
+// requireAttempts says that every event of a type used so many attempts.
+func (b *relayBundle) requireAttempts(eventType string, want int) {
+	b.t.Helper()
+	var low, high int
+	query := "SELECT min(attempt_count), max(attempt_count) FROM " + dbtx.SchemaPrefix(b.db.Schema()) + "outbox_events WHERE event_type = $1"
+	require.NoError(b.t, b.db.QueryRow(b.t.Context(), query, eventType).Scan(&low, &high))
+	require.Equal(b.t, [2]int{want, want}, [2]int{low, high})
+}
+
+func (b *relayBundle) list(status outbox.Status) []outbox.Record {
+	b.t.Helper()
+	page, err := operate.New(b.db).List(b.t.Context(), operate.Filter{Status: status, Limit: 1000})
+	require.NoError(b.t, err)
+	return page.Items
+}
+
+func TestRelayedEventArrivesWhole(t *testing.T) {
+	t.Parallel()
+	dbtest.EachWithSchema(t, func(t *testing.T, db dbtest.DB) {
+		q, b := setup(t), setupRelay(t, db)
+		b.insert(outbox.InsertParams{Payload: outbox.Raw{Type: "relay.sent", Version: 1, JSON: json.RawMessage(`{"n":9007199254740993123,"price":1.10}`)}})
+		b.start(q.publisher(t, nil), nil)
+		b.eventually(func(s *operate.Stats) bool { return s.Published == 1 }, patience)
+
+		d := q.take(t)
+		require.Contains(t, string(d.Body), "9007199254740993123")
+		require.Contains(t, string(d.Body), "1.10")
+		record := b.list(outbox.StatusPublished)[0]
+		require.Equal(t, record.ID, d.MessageId)
+		require.Equal(t, record.ClaimVersion, d.Headers[rabbitmq.HeaderClaimVersion])
+		detail, err := operate.New(db).Show(t.Context(), d.MessageId, operate.Scope{})
+		require.NoError(t, err)
+		require.Equal(t, "relay:"+q.exchange, detail.Receipts[0].HandlerKey)
+	})
+}
+
+func TestOnlyEventsToAMissingExchangeFail(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, db dbtest.DB) {
+		q, b := setup(t), setupRelay(t, db)
+		gone := q.exchange + ".gone"
+		require.NoError(t, rabbitmq.Declare(t.Context(), q.url, rabbitmq.Topology{Exchange: gone}))
+		p := q.publisher(t, func(c *rabbitmq.Config) {
+			c.Routes = map[string]rabbitmq.Route{"relay.stray": {Exchange: gone}}
+		})
+		require.NoError(t, q.channel.ExchangeDelete(gone, false, false))
+		b.insert(many(1000, true)...)
+		b.start(p, func(c *engine.Config) { c.Backoff = jobs.Fixed{Wait: time.Hour} })
+		b.eventually(func(s *operate.Stats) bool { return s.Published == 990 && s.Failed == 10 }, patience)
+
+		require.Len(t, q.drain(t), 990)
+		b.requireAttempts("relay.sent", 1)
+		b.requireAttempts("relay.stray", 1)
+		for _, record := range b.list(outbox.StatusFailed) {
+			require.Contains(t, *record.LastError, "404 NOT_FOUND - no exchange '"+gone+"'")
+		}
+	})
+}
+
+func TestUnroutableEventIsNeverPublished(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, db dbtest.DB) {
+		q, b := setup(t), setupRelay(t, db)
+		b.start(q.publisher(t, nil), nil)
+		require.NoError(t, q.channel.QueueUnbind(q.queue, "#", q.exchange, nil))
+		b.insert(outbox.InsertParams{Payload: sent{N: "1"}, Opts: &outbox.InsertOpts{MaxAttempts: 2}})
+		b.eventually(func(s *operate.Stats) bool { return s.DeadLetter == 1 }, patience)
+		record := b.list(outbox.StatusDeadLetter)[0]
+		require.Equal(t, "unroutable", string(*record.DeadLetterReason))
+		require.Contains(t, *record.LastError, q.exchange)
+		require.Equal(t, 2, record.AttemptCount)
+	})
+}
+
+// However long the broker is away, no attempt is used, and other work goes on.
+func TestOutageUsesNoAttempt(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, db dbtest.DB) {
+		q, b := setup(t), setupRelay(t, db)
+		proxy, url := faultproxy.StartURL(t, q.url)
+		proxy.Cut()
+		p := q.unready(t, func(c *rabbitmq.Config) { c.URL = url })
+		b.insert(many(500, false)...)
+		e := b.start(p, nil)
+		require.Eventually(t, func() bool { return e.Counters().Iterations > 50 }, patience, time.Millisecond)
+		require.Zero(t, e.Counters().Claimed)
+		red := ""
+		for _, check := range e.Ready(t.Context()) {
+			if check.Err != nil {
+				red += check.Name
+			}
+		}
+		require.Equal(t, "broker", red)
+
+		proxy.Resume()
+		for i := range int64(3) { // and it breaks while they flow
+			b.eventually(func(s *operate.Stats) bool { return s.Published > 100*i }, patience)
+			proxy.Cut()
+			proxy.Resume()
+		}
+		b.eventually(func(s *operate.Stats) bool { return s.Published == 500 }, patience)
+		b.requireAttempts("relay.sent", 1)
+		require.Len(t, q.drain(t), 500)
+	})
+}
+
+func TestEventOverTheLimitIsTooLarge(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, db dbtest.DB) {
+		q, b := setup(t), setupRelay(t, db)
+		b.start(q.publisher(t, func(c *rabbitmq.Config) { c.MaxMessageBytes = 1 << 20 }), nil)
+		b.insert(outbox.InsertParams{Payload: sent{N: "1", Text: strings.Repeat("x", 2<<20)}}, outbox.InsertParams{Payload: sent{N: "2"}})
+		b.eventually(func(s *operate.Stats) bool { return s.DeadLetter == 1 && s.Published == 1 }, patience)
+		require.Equal(t, "too_large", string(*b.list(outbox.StatusDeadLetter)[0].DeadLetterReason))
+	})
+}
+
+// What is done to a whole broker is done to a private one, for one database after
+// the other.
+func TestRelayAndBrokerFaults(t *testing.T) {
+	t.Parallel()
+	broker := brokertest.Start(t, nil)
+	for _, database := range []struct {
+		name string
+		open func(t *testing.T) dbtest.DB
+	}{
+		{"Postgres", func(t *testing.T) dbtest.DB { db := dbtest.Postgres(t); return dbtest.DB{DB: db, Postgres: db} }},
+		{"SQLite", func(t *testing.T) dbtest.DB { db := dbtest.SQLite(t); return dbtest.DB{DB: db, SQLite: db} }},
+	} {
+		t.Run(database.name+"StopsDuringAnAlarm", func(t *testing.T) { testStopDuringAlarm(t, broker, database.open(t)) })
+		t.Run(database.name+"RelaysThroughRestarts", func(t *testing.T) { testRelayThroughRestarts(t, broker, database.open(t)) })
+	}
+}
+
+func testStopDuringAlarm(t *testing.T, broker *brokertest.Broker, db dbtest.DB) {
+	q, b := setupOn(t, broker.URL()), setupRelay(t, db)
+	p := q.publisher(t, nil)
+	b.insert(many(5000, false)...)
+	grace := 10 * time.Second
+	e := b.start(p, func(c *engine.Config) { c.ShutdownTimeout = grace })
+	b.eventually(func(s *operate.Stats) bool { return s.Published > 100 }, patience)
+	require.NoError(t, broker.Alarm(t.Context()))
+	require.Eventually(t, func() bool { return p.Available() != nil }, patience, time.Millisecond)
+
+	began := time.Now()
+	require.NoError(t, e.Stop(t.Context()))
+	require.NoError(t, p.Close())
+	require.Less(t, time.Since(began), grace)
+	require.Zero(t, b.stats().Publishing)
+	require.Zero(t, b.stats().Failed)
+
+	require.NoError(t, broker.ClearAlarm(t.Context()))
+	b.start(q.publisher(t, nil), nil)
+	b.eventually(func(s *operate.Stats) bool { return s.Published == 5000 }, time.Minute)
+	b.requireAttempts("relay.sent", 1)
+	seen := q.drain(t)
+	require.Len(t, seen, 5000)
+	for id, times := range seen {
+		require.LessOrEqual(t, times, 2, id)
+	}
+}
+
+// testRelayThroughRestarts relays RELAY_EVENTS events (3000 if not set) through
+// RELAY_RESTARTS restarts of the broker (one if not set).
+func testRelayThroughRestarts(t *testing.T, broker *brokertest.Broker, db dbtest.DB) {
+	events, restarts := number("RELAY_EVENTS", 3000), number("RELAY_RESTARTS", 1)
+	q, b := setupOn(t, broker.URL()), setupRelay(t, db)
+	b.insert(many(events, false)...)
+	began := time.Now()
+	e := b.start(q.publisher(t, nil), nil)
+	for i := range restarts {
+		at := int64(events * (i + 1) / (restarts + 2))
+		require.Eventually(t, func() bool { return e.Counters().Published > at }, 10*time.Minute, 10*time.Millisecond)
+		require.NoError(t, broker.Restart())
+	}
+	require.Eventually(t, func() bool { return e.Counters().Published >= int64(events) }, 10*time.Minute, 10*time.Millisecond)
+	took := time.Since(began)
+	b.requireAttempts("relay.sent", 1)
+	require.Equal(t, int64(events), b.stats().Published)
+	q.connect(t)
+	seen, copies := q.drain(t), 0
+	require.Len(t, seen, events)
+	for _, times := range seen {
+		copies += times - 1
+	}
+	t.Logf("%d events through %d restarts in %v: %d copies too many", events, restarts, took.Round(time.Second), copies)
+	require.LessOrEqual(t, copies, restarts*100, "copies can only be of what was in flight")
+}
+
+func number(variable string, otherwise int) int {
+	if n, err := strconv.Atoi(os.Getenv(variable)); err == nil {
+		return n
+	}
+	return otherwise
+}
