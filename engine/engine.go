@@ -61,6 +61,7 @@ type core struct {
 	tally   *tally
 	storing storing
 
+	pollOnly bool   // settled before the first claim
 	warnedOf string // a leader; only the housekeeping uses it
 }
 
@@ -89,7 +90,7 @@ func New[TTx any](db *dbtx.Database[TTx], cfg *Config) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &core{config: config, relayed: relayed, deliveries: deliveries(registry), db: db.DB, log: config.Telemetry.Logger, instance: instanceID(config.Name), claims: newClaims()}
+	c := &core{config: config, relayed: relayed, deliveries: deliveries(registry), db: db.DB, log: config.Telemetry.Logger, instance: instanceID(config.Name), claims: newClaims(), pollOnly: config.River.PollOnly}
 	if c.tally, err = newTally(config.Telemetry.MeterProvider); err != nil {
 		return nil, err
 	}
@@ -146,7 +147,7 @@ func (c *core) riverConfig(workers *river.Workers, schema string, once bool) *ri
 		Workers:             workers,
 		Queues:              queues,
 		PeriodicJobs:        c.config.River.PeriodicJobs,
-		PollOnly:            c.config.River.PollOnly,
+		PollOnly:            c.pollOnly,
 		Logger:              c.log,
 		FetchOnlyKnownKinds: true,
 		FetchCooldown:       min(5*time.Millisecond, c.config.PollInterval),
@@ -184,6 +185,9 @@ func (e *Engine) Start(ctx context.Context) error {
 	}
 	c := e.core
 	if err := c.agree(ctx); err != nil {
+		return err
+	}
+	if err := e.chooseListening(ctx); err != nil {
 		return err
 	}
 	if err := c.lease.register(ctx, c.db); err != nil {

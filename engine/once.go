@@ -18,6 +18,7 @@ func (e *Engine) DispatchOnce(ctx context.Context) (Counters, error) {
 	if err != nil || !held {
 		return Counters{}, err
 	}
+	c.pollOnly = true
 	if e.river, err = e.newRiver(true); err != nil {
 		return Counters{}, err
 	}

@@ -81,22 +81,21 @@ func look(ctx context.Context, pool *pgxpool.Pool) (facts, error) {
 	return facts{direct: row[0] == fmt.Sprint(raw.PID()), searchPath: row[1]}, nil
 }
 
-// ask runs a query in the simple protocol and returns its last row.
+// ask runs a query in the simple protocol and returns the row of its last
+// statement.
 func ask(ctx context.Context, conn *pgconn.PgConn, query string) ([]string, error) {
 	results, err := conn.Exec(ctx, query).ReadAll()
 	if err != nil {
 		return nil, err
 	}
-	for _, result := range results {
-		for _, row := range result.Rows {
-			texts := make([]string, len(row))
-			for i, value := range row {
-				texts[i] = string(value)
-			}
-			return texts, nil
-		}
+	if len(results) == 0 || len(results[len(results)-1].Rows) != 1 {
+		return nil, fmt.Errorf("the database did not answer %q with one row", query)
 	}
-	return nil, errors.New("the database answered with no row")
+	var texts []string
+	for _, value := range results[len(results)-1].Rows[0] {
+		texts = append(texts, string(value))
+	}
+	return texts, nil
 }
 
 // losesStatements tries to lose a prepared statement. It is false where that did
