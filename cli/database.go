@@ -100,6 +100,7 @@ func (p *Program) connect(ctx context.Context, target *dburl.Target, conns int32
 		}
 		return newBackend(dbtx.OpenSQLite(handle), func() { _ = handle.Close() }), nil
 	}
+	target.Logger = p.log
 	pool, err := target.Postgres(ctx, conns)
 	if err != nil {
 		return nil, err

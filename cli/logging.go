@@ -22,7 +22,8 @@ func (p *Program) logger(level slog.Level) (*slog.Logger, error) {
 	if err != nil {
 		return nil, err
 	}
-	return slog.New(handler), nil
+	p.log = slog.New(handler)
+	return p.log, nil
 }
 
 func logHandler(w io.Writer, format string, level slog.Level, colour bool) (slog.Handler, error) {

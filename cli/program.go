@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"io"
+	"log/slog"
 	"os"
 	"slices"
 	"strings"
@@ -25,7 +26,8 @@ type Program struct {
 	getenv   func(string) string
 	stdout   io.Writer
 	stderr   io.Writer
-	began    bool // a command's own code was reached: errors are no longer about usage
+	log      *slog.Logger // the command's, or nil if it logs nothing
+	began    bool         // a command's own code was reached: errors are no longer about usage
 }
 
 // commonFlags are the flags that every command takes.
