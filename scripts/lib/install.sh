@@ -10,6 +10,7 @@ apt_install() {
 		case $name in
 		postgres) packages="$packages postgresql" ;;
 		rabbitmq) packages="$packages rabbitmq-server" ;;
+		pgbouncer) packages="$packages pgbouncer" ;;
 		esac
 	done
 	say "installing with apt-get:$packages (once per machine; log in .services/apt.log)"
@@ -42,8 +43,11 @@ disable_system_services() {
 	[ -d /run/systemd/system ] || return 0
 	local name unit
 	for name in "$@"; do
-		unit=postgresql
-		[ "$name" = postgres ] || unit=rabbitmq-server
+		case $name in
+		postgres) unit=postgresql ;;
+		rabbitmq) unit=rabbitmq-server ;;
+		*) unit=$name ;;
+		esac
 		systemctl disable --now "$unit" >/dev/null 2>&1 || true
 	done
 }
@@ -57,6 +61,10 @@ how_to_install() {
 	rabbitmq)
 		say 'rabbitmq: not found. Install RabbitMQ (Debian: apt-get install rabbitmq-server; macOS: brew install rabbitmq),'
 		say '          or start a Docker engine, or set AMQP_URL=amqp://user:password@host:5672/'
+		;;
+	pgbouncer)
+		say 'pgbouncer: not found, so the tests behind a pooler are skipped. Install PgBouncer (Debian: apt-get install pgbouncer;'
+		say '           macOS: brew install pgbouncer)'
 		;;
 	esac
 }
