@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -34,7 +35,7 @@ afterwards.`,
 	flags.IntVar(&f.events, "events", 10_000, "events per measurement")
 	flags.IntVar(&f.payloadBytes, "payload-bytes", 500, "size of the payload's text")
 	flags.IntVar(&f.rounds, "rounds", 3, "how often each pair is measured")
-	flags.StringSliceVar(&f.what, "what", bench.Names(), "what to measure")
+	flags.StringSliceVar(&f.what, "what", nil, "what to measure, of "+strings.Join(bench.Names(), ", ")+" (default all; relay if a broker is named)")
 	cmd.RunE = p.runs(func(ctx context.Context, _ []string) error { return p.workerBench(ctx, f) })
 	return cmd
 }
@@ -55,7 +56,7 @@ func (p *Program) workerBench(ctx context.Context, f *benchFlags) error {
 	if err != nil {
 		return err
 	}
-	params := &bench.Params{Events: f.events, PayloadBytes: f.payloadBytes, What: f.what, Rounds: f.rounds}
+	params := &bench.Params{Events: f.events, PayloadBytes: f.payloadBytes, What: f.what, Rounds: f.rounds, Broker: p.amqpURL()}
 	if err := params.Validate(); err != nil {
 		return usagef("%v", err)
 	}

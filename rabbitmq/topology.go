@@ -70,6 +70,27 @@ func declare(conn *connection, topology Topology) error {
 	return nil
 }
 
+// Delete removes an exchange and a queue, with everything in it, if they exist.
+func Delete(ctx context.Context, url string, topology Topology) error {
+	conn, err := dial(ctx, url, "oxbow delete", 5*time.Second)
+	if err != nil {
+		return err
+	}
+	defer conn.close()
+	return conn.within(ctx, rpcTimeout, func() error {
+		channel, err := conn.Channel()
+		if err != nil {
+			return err
+		}
+		if topology.Queue != "" {
+			if _, err := channel.QueueDelete(topology.Queue, false, false, false); err != nil {
+				return fmt.Errorf("delete queue %q: %w", topology.Queue, err)
+			}
+		}
+		return channel.ExchangeDelete(cmp.Or(topology.Exchange, DefaultExchange), false, false)
+	})
+}
+
 func refusal(what, name string, err error) error {
 	var answer *amqp.Error
 	if errors.As(err, &answer) && answer.Code == amqp.PreconditionFailed {

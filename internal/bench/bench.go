@@ -7,6 +7,7 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -21,8 +22,13 @@ type Params struct {
 	// PayloadBytes is the size of the payload's text. Defaults to 500.
 	PayloadBytes int
 
-	// What are the measurements: insert, work, handler. Defaults to all.
+	// What are the measurements: insert, work, handler, relay. Defaults to all,
+	// relay only with a Broker.
 	What []string
+
+	// Broker is the RabbitMQ that relay publishes to, as amqp://…. An exchange and
+	// a queue are made there and removed afterwards.
+	Broker string
 
 	// Rounds is how often each pair is measured; the best of each side counts.
 	// Defaults to 3.
@@ -37,6 +43,9 @@ func (p *Params) Validate() error {
 	for _, what := range p.What {
 		if !slices.Contains(Names(), what) {
 			return fmt.Errorf("nothing named %q can be measured; there are %s", what, strings.Join(Names(), ", "))
+		}
+		if what == relay && p.Broker == "" {
+			return errors.New("relay is measured with a RabbitMQ: name one")
 		}
 	}
 	return nil
@@ -84,7 +93,10 @@ type handling int
 const (
 	noop handling = iota
 	transactional
+	relayed
 )
+
+const relay = "relay"
 
 type measurement struct {
 	what, describes string
@@ -100,12 +112,22 @@ var measurements = []measurement{
 		func(ctx context.Context, s side, _ int) error { return s.work(ctx, noop) }},
 	{"handler", "events per second through a handler that commits one business row with its completion", fill,
 		func(ctx context.Context, s side, _ int) error { return s.work(ctx, transactional) }},
+	{relay, "events per second published to RabbitMQ with confirms, beside a River job that does nothing", fill,
+		func(ctx context.Context, s side, _ int) error { return s.work(ctx, relayed) }},
 }
 
 func fill(ctx context.Context, s side, n int) error { return s.insert(ctx, n, 1000, 1) }
 
 // Names lists what can be measured.
-func Names() []string { return []string{"insert", "work", "handler"} }
+func Names() []string { return []string{"insert", "work", "handler", relay} }
+
+// Possible lists what can be measured with the broker, or without one.
+func Possible(broker string) []string {
+	if broker != "" {
+		return Names()
+	}
+	return slices.DeleteFunc(Names(), func(name string) bool { return name == relay })
+}
 
 func (p *Params) withDefaults() (Params, error) {
 	out := *p
@@ -119,7 +141,7 @@ func (p *Params) withDefaults() (Params, error) {
 		out.Rounds = 3
 	}
 	if len(out.What) == 0 {
-		out.What = Names()
+		out.What = Possible(out.Broker)
 	}
 	if out.Progress == nil {
 		out.Progress = func(int, string) {}

@@ -1,6 +1,7 @@
 package bench_test
 
 import (
+	"os"
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -14,10 +15,11 @@ import (
 // sides, is ours.
 func TestEveryMeasurementEnds(t *testing.T) {
 	t.Parallel()
-	small := &bench.Params{Events: 20, PayloadBytes: 10, Rounds: 2}
+	small := &bench.Params{Events: 20, PayloadBytes: 10, Rounds: 2, Broker: os.Getenv("AMQP_URL")}
+	require.NotEmpty(t, small.Broker, "this test needs RabbitMQ and AMQP_URL is not set: run `make test`")
 	check := func(t *testing.T, results []bench.Result, err error) {
 		require.NoError(t, err)
-		require.Len(t, results, 4)
+		require.Len(t, results, 5)
 		for _, r := range results {
 			require.Positive(t, r.RiverPerSecond, r.Describes)
 			require.Positive(t, r.OxbowPerSecond, r.Describes)
@@ -37,4 +39,6 @@ func TestEveryMeasurementEnds(t *testing.T) {
 	})
 	_, err := bench.SQLite(t.Context(), &bench.Params{What: []string{"nonsense"}})
 	require.ErrorContains(t, err, "nonsense")
+	require.ErrorContains(t, (&bench.Params{What: []string{"relay"}}).Validate(), "RabbitMQ")
+	require.NotContains(t, bench.Possible(""), "relay")
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -75,6 +76,14 @@ func compareOn[TTx any](ctx context.Context, p Params, riverDB, oxbowDB *dbtx.Da
 	ours, err := newOxbowSide(oxbowDB, p.PayloadBytes)
 	if err != nil {
 		return nil, err
+	}
+	if slices.Contains(p.What, relay) {
+		publisher, end, err := publishTo(ctx, p.Broker)
+		if err != nil {
+			return nil, err
+		}
+		defer end()
+		ours.broker = publisher
 	}
 	return compare(ctx, p, theirs, ours)
 }

@@ -105,6 +105,7 @@ type oxbowSide[TTx any] struct {
 	db     *dbtx.Database[TTx]
 	client *outbox.Client[TTx]
 	size   int
+	broker outbox.Publisher // for relayed
 }
 
 func newOxbowSide[TTx any](db *dbtx.Database[TTx], size int) (*oxbowSide[TTx], error) {
@@ -135,6 +136,9 @@ func (s *oxbowSide[TTx]) insert(ctx context.Context, n, batch, writers int) erro
 
 func (s *oxbowSide[TTx]) work(ctx context.Context, how handling) error {
 	app := jobs.App{Name: "bench", Install: func(in *jobs.Installer) error {
+		if how == relayed {
+			return outbox.Register[payload](in.Registry, &outbox.TypeOptions{Delivery: outbox.Relay})
+		}
 		if err := outbox.Register[payload](in.Registry, nil); err != nil {
 			return err
 		}
@@ -146,7 +150,11 @@ func (s *oxbowSide[TTx]) work(ctx context.Context, how handling) error {
 			return err
 		}, nil)
 	}}
-	e, err := engine.New(s.db, &engine.Config{Name: "bench", Apps: []jobs.App{app}, BatchSize: inFlight, PollInterval: poll, Telemetry: engine.Telemetry{Logger: silent}})
+	config := &engine.Config{Name: "bench", Apps: []jobs.App{app}, BatchSize: inFlight, PollInterval: poll, Telemetry: engine.Telemetry{Logger: silent}}
+	if how == relayed {
+		config.Relay.Publisher = s.broker
+	}
+	e, err := engine.New(s.db, config)
 	if err != nil {
 		return err
 	}
@@ -198,7 +206,7 @@ func (s *riverSide[TTx]) insert(ctx context.Context, n, batch, writers int) erro
 func (s *riverSide[TTx]) work(ctx context.Context, how handling) error {
 	workers := river.NewWorkers()
 	river.AddWorker(workers, river.WorkFunc(func(ctx context.Context, job *river.Job[riverArgs]) error {
-		if how == noop {
+		if how != transactional {
 			return nil
 		}
 		return s.commit(ctx, job)
