@@ -201,7 +201,7 @@ func (e *Engine) Start(ctx context.Context) error {
 	if err := e.river.Start(context.WithoutCancel(ctx)); err != nil {
 		end()
 		e.loops.Wait()
-		_, _ = c.db.Exec(ctx, sqlSetStopped.For(c.db), c.instance)
+		_ = c.lease.release(ctx)
 		return fmt.Errorf("start River: %w", err)
 	}
 	e.started = true

@@ -34,8 +34,10 @@ WHERE instance_id = $1 AND state = 'alive' RETURNING 1`,
   lease_until = datetime('now', 'subsec', '+' || ($2 / 1000000.0) || ' seconds'), details = $3
 WHERE instance_id = $1 AND state = 'alive' RETURNING 1`)
 
-	sqlSetStopped = dbtx.Each(`UPDATE {schema}process_heartbeats SET state = 'stopped', beat_at = clock_timestamp(), lease_until = clock_timestamp() WHERE instance_id = $1 AND state = 'alive'`,
-		`UPDATE process_heartbeats SET state = 'stopped', beat_at = datetime('now', 'subsec'), lease_until = datetime('now', 'subsec') WHERE instance_id = $1 AND state = 'alive'`)
+	sqlSetStopped = dbtx.Each(`UPDATE {schema}process_heartbeats SET state = 'stopped', beat_at = clock_timestamp(), lease_until = clock_timestamp(), details = $2::text::jsonb
+WHERE instance_id = $1 AND state = 'alive'`,
+		`UPDATE process_heartbeats SET state = 'stopped', beat_at = datetime('now', 'subsec'), lease_until = datetime('now', 'subsec'), details = $2
+WHERE instance_id = $1 AND state = 'alive'`)
 
 	sqlMarkedLost = dbtx.OnlySQLite(`SELECT 1 FROM process_heartbeats WHERE instance_id = $1 AND state <> 'alive'`)
 
@@ -151,6 +153,19 @@ func (l *lease) renew(ctx context.Context, tx dbtx.Tx) (marked bool, err error) 
 	}
 	l.renewed(sent)
 	return false, nil
+}
+
+// release gives the lease up for good: from now on the instance's claims may be
+// taken at once.
+func (l *lease) release(ctx context.Context) error {
+	details, err := l.core.details()
+	if err != nil {
+		return err
+	}
+	if _, err := l.core.db.Exec(ctx, sqlSetStopped.For(l.core.db), l.core.instance, details); err != nil {
+		return fmt.Errorf("release the lease: %w", err)
+	}
+	return nil
 }
 
 // run keeps the lease until ctx ends, over a connection of its own: an exhausted

@@ -54,12 +54,7 @@ func (e *Engine) halt(ctx context.Context, stopRiver func(riverClient, context.C
 	if open := c.claims.all(); len(open) > 0 || stopErr != nil {
 		return e.unfinished(open, stopErr)
 	}
-	// Written last, and only with no handler left: from now on the instance's
-	// claims may be taken at once.
-	if _, err := c.db.Exec(ctx, sqlSetStopped.For(c.db), c.instance); err != nil {
-		return fmt.Errorf("release the lease: %w", err)
-	}
-	return nil
+	return c.lease.release(ctx) // last, and only with no handler left
 }
 
 func (e *Engine) unfinished(open []*openClaim, stopErr error) error {

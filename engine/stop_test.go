@@ -125,5 +125,7 @@ func TestMaxIterationsEndsTheEngine(t *testing.T) {
 		require.NoError(t, e.Stop(t.Context()))
 		require.EqualValues(t, 3, e.Counters().Iterations)
 		require.NoError(t, e.Stop(t.Context()), "stopping again is no error")
+		details := b.one(`SELECT CAST(details AS text) FROM process_heartbeats WHERE instance_id = $1`, e.InstanceID())
+		require.Regexp(t, `"iterations": ?3`, details, "the last word of an instance counts everything")
 	})
 }
