@@ -42,12 +42,21 @@ func (l *letter) meet(same bool) {
 	}
 }
 
-// sameAs compares what was sent, not how often or when.
+// sameAs compares with an earlier letter of the batch just as sameAsStored does
+// with what will be stored of it.
 func (l *letter) sameAs(other *letter) bool {
-	return l.kind == other.kind &&
-		(bytes.Equal(l.delivery.Body, other.delivery.Body) || strictjson.Equal(l.delivery.Body, other.delivery.Body))
+	if other.refusal != nil {
+		return l.kind == other.kind && bytes.Equal(l.delivery.Body, other.delivery.Body)
+	}
+	return l.kind == other.kind && l.samePayload(other.env.Payload)
 }
 
+// samePayload compares values, and a body that is no payload with nothing.
+func (l *letter) samePayload(payload []byte) bool {
+	return l.env.Payload != nil && strictjson.Equal(l.env.Payload, payload)
+}
+
+// sameAsStored compares what was sent, not how often or when.
 func (l *letter) sameAsStored(job storedJob) bool {
 	if job.kind == "" {
 		return true // handled, and its job was removed: the id is all there is to compare
@@ -60,7 +69,7 @@ func (l *letter) sameAsStored(job storedJob) bool {
 		return false
 	}
 	if !stored.Parked {
-		return strictjson.Equal(l.delivery.Body, stored.Payload)
+		return l.samePayload(stored.Payload)
 	}
 	var parked parkedDelivery
 	return json.Unmarshal(stored.Payload, &parked) == nil && bytes.Equal(parked.Body, l.delivery.Body)

@@ -29,7 +29,7 @@ type reading struct {
 // read all the same, so that an operator finds the message by tenant and type.
 // The error is that of KnownTenant alone.
 func (s *Subscription) read(ctx context.Context, d *Delivery, asked tenants) (*reading, error) {
-	r := &reading{delivery: d}
+	r := &reading{delivery: d, kind: ParkedKind(s.Consumer)}
 	var err error
 	if r.id, err = d.usableID(); err != nil {
 		r.refuse(unreadable("%w", err))
@@ -38,8 +38,15 @@ func (s *Subscription) read(ctx context.Context, d *Delivery, asked tenants) (*r
 	return r, s.readRest(ctx, r, asked)
 }
 
-// readRest reads everything but the id.
-func (s *Subscription) readRest(ctx context.Context, r *reading, asked tenants) error {
+// readRest reads everything but the id. A message that should make it panic is
+// refused: it would otherwise end one process after the other.
+func (s *Subscription) readRest(ctx context.Context, r *reading, asked tenants) (err error) {
+	defer func() {
+		if value := recover(); value != nil {
+			r.refuse(unreadable("%s", outcome.PanicText(value)))
+			err = nil
+		}
+	}()
 	d, env := r.delivery, &r.env
 	r.readTenant()
 	env.ID = eventID(env.TenantID, r.id)

@@ -177,8 +177,11 @@ func (r *Receiver) maxAttempts(l *letter) int {
 	return r.config.MaxAttempts
 }
 
-// refusedData says that the database took offence at what it was to store.
+// refusedData says that a message cannot be stored as it is, now or later.
 func refusedData(err error) bool {
+	if errors.Is(err, errNotEncoded) {
+		return true
+	}
 	var pgErr *pgconn.PgError
 	if errors.As(err, &pgErr) {
 		switch pgErr.Code[:2] {

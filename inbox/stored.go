@@ -3,6 +3,7 @@ package inbox
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -53,6 +54,10 @@ const (
 	propTimestamp   = "timestamp"
 )
 
+// errNotEncoded says that a message has no JSON form, which its checks should
+// have noticed.
+var errNotEncoded = errors.New("the message cannot be encoded")
+
 func (r *reading) args(consumer string) ([]byte, error) {
 	stored := storedArgs{ID: r.id, Envelope: r.env, Consumer: consumer}
 	if r.env.ID.String() != r.id {
@@ -61,13 +66,13 @@ func (r *reading) args(consumer string) ([]byte, error) {
 	if r.refusal != nil {
 		payload, err := strictjson.Marshal(r.delivery.park(r.refusal))
 		if err != nil {
-			return nil, fmt.Errorf("encode the parked delivery: %w", err)
+			return nil, fmt.Errorf("%w: %w", errNotEncoded, err)
 		}
 		stored.Parked, stored.Payload = true, payload
 	}
 	args, err := strictjson.Marshal(stored)
 	if err != nil {
-		return nil, fmt.Errorf("encode the message: %w", err)
+		return nil, fmt.Errorf("%w: %w", errNotEncoded, err)
 	}
 	return args, nil
 }
