@@ -115,6 +115,9 @@ func (s *Stage) start(program, name, fault string, args []string) *Process {
 		s.t.Fatalf("make the files for the output of %s: %v, %v", name, outErr, logErr)
 	}
 	p.cmd.Stdout, p.cmd.Stderr = out, log
+	if _, err := p.cmd.StdinPipe(); err != nil { // kept open as long as the test lives
+		s.t.Fatalf("make the input of %s: %v", name, err)
+	}
 	if err := p.cmd.Start(); err != nil {
 		s.t.Fatalf("start %s: %v", name, err)
 	}

@@ -3,6 +3,7 @@ package harness
 import (
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"testing"
 
@@ -38,10 +39,18 @@ func runProgram(name string, programs map[string]func() int) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 2
 	}
+	go endWithParent()
 	run, ok := programs[name]
 	if !ok {
 		fmt.Fprintf(os.Stderr, "harness: no program is called %q\n", name)
 		return 2
 	}
 	return run()
+}
+
+// endWithParent ends the process when the test process is gone, however that
+// ended: its standard input is a pipe that only the test holds open.
+func endWithParent() {
+	_, _ = io.Copy(io.Discard, os.Stdin)
+	os.Exit(3)
 }
