@@ -30,10 +30,10 @@ const undoLosses = 10
 var (
 	// Only who holds a lease may mark others: a statement that hung while the
 	// database was away must not be the first thing that it does on its return.
-	sqlMarkLost = dbtx.Each(`UPDATE {schema}process_heartbeats SET state = 'lost' WHERE state = 'alive' AND lease_until < clock_timestamp() AND instance_id <> $1
+	sqlMarkLost = dbtx.Each(`UPDATE {schema}process_heartbeats SET state = 'lost' WHERE state = 'alive' AND lease_until < clock_timestamp() - $2 * interval '1 microsecond' AND instance_id <> $1
   AND EXISTS (SELECT 1 FROM {schema}process_heartbeats me WHERE me.instance_id = $1 AND me.state = 'alive' AND me.lease_until > clock_timestamp())
 RETURNING instance_id`,
-		`UPDATE process_heartbeats SET state = 'lost' WHERE state = 'alive' AND lease_until < datetime('now', 'subsec') AND instance_id <> $1
+		`UPDATE process_heartbeats SET state = 'lost' WHERE state = 'alive' AND lease_until < datetime('now', 'subsec', '-' || ($2 / 1000000.0) || ' seconds') AND instance_id <> $1
   AND EXISTS (SELECT 1 FROM process_heartbeats me WHERE me.instance_id = $1 AND me.state = 'alive' AND me.lease_until > datetime('now', 'subsec'))
 RETURNING instance_id`)
 
@@ -178,18 +178,15 @@ func (c *core) reclaim(ctx context.Context, mayMark bool) error {
 	}
 }
 
-// markLost marks the instances whose leases have ended, unless the database kept
-// this process waiting for its turn, as SQLite's one writer does: then the others
-// may have had to wait with their renewals as well, and the next pass gives them
-// their time.
+// markLost marks the instances whose leases had ended when it was called. If it
+// had to wait for its turn, as for SQLite's one writer, then the others may have
+// had to wait with their renewals as well: a lease that ended meanwhile is no
+// proof of death.
 func (c *core) markLost(ctx context.Context) error {
 	asked := time.Now()
 	var marked []string
 	err := dbtx.Within(ctx, c.db, func(ctx context.Context, tx dbtx.Tx) error {
-		if time.Since(asked) > c.config.LeaseTTL/5 {
-			return nil
-		}
-		rows, err := tx.Query(ctx, sqlMarkLost.For(tx), c.instance)
+		rows, err := tx.Query(ctx, sqlMarkLost.For(tx), c.instance, time.Since(asked).Microseconds())
 		if err != nil {
 			return err
 		}
