@@ -106,3 +106,35 @@ func behindPooler(t *testing.T) *bundle {
 	pooled := dbtx.OpenPostgres(pool, direct.Schema())
 	return setup(t, dbtest.DB{DB: pooled.DB, Name: "PgBouncer", Postgres: pooled})
 }
+
+// No poll takes place in this test's time either: the events after the loss are
+// worked because the listener is back.
+func TestTheListenerComesBackAfterItsConnectionIsLost(t *testing.T) {
+	t.Parallel()
+	base := dbtest.PostgresSchema(t)
+	cfg, err := pgxpool.ParseConfig(dbtest.URL(t, base))
+	require.NoError(t, err)
+	name := "listener " + base.Schema()
+	cfg.ConnConfig.RuntimeParams["application_name"] = name
+	pool, err := pgxpool.NewWithConfig(context.Background(), cfg)
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	pg := dbtx.OpenPostgres(pool, base.Schema())
+	b := setup(t, dbtest.DB{DB: pg.DB, Name: "PostgresSchema", Postgres: pg})
+	e := b.start(b.app(nil), func(c *engine.Config) { c.PollInterval = time.Hour })
+	b.eventually(b.insert(e, "before", nil), "completed")
+
+	listeners := `SELECT count(*) FROM pg_stat_activity WHERE application_name = $1 AND query LIKE 'LISTEN "Ox%'`
+	count := func() (n int) {
+		require.NoError(t, base.QueryRow(context.Background(), listeners, name).Scan(&n))
+		return n
+	}
+	require.Eventually(t, func() bool { return count() == 1 }, waitFor, tick)
+	_, err = base.Exec(t.Context(), `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = $1 AND query LIKE 'LISTEN "Ox%'`, name)
+	require.NoError(t, err)
+	lost := b.insert(e, "meanwhile", nil)
+	require.Eventually(t, func() bool {
+		b.insert(e, "after", nil)
+		return b.row(lost).State == "completed"
+	}, 30*time.Second, 200*time.Millisecond)
+}
