@@ -47,6 +47,10 @@ type Puppet struct {
 	pending *ask // used by the test only
 }
 
+// maxAsks keeps a question until the test looks at it, also when its handler has
+// given up waiting for the answer.
+const maxAsks = 16
+
 type ask struct {
 	last  string
 	reply chan string
@@ -72,7 +76,7 @@ func (p *Puppets) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.mu.Lock()
 	puppet := p.by[key]
 	if puppet == nil {
-		puppet = &Puppet{t: p.t, Event: key.event, Instance: r.FormValue("instance"), Attempt: attempt, asks: make(chan *ask)}
+		puppet = &Puppet{t: p.t, Event: key.event, Instance: r.FormValue("instance"), Attempt: attempt, asks: make(chan *ask, maxAsks)}
 		p.by[key] = puppet
 	}
 	p.mu.Unlock()
