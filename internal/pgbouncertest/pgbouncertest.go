@@ -7,6 +7,7 @@ package pgbouncertest
 import (
 	"cmp"
 	"fmt"
+	"io"
 	"net"
 	"net/url"
 	"os"
@@ -41,10 +42,14 @@ type Pooler struct {
 	// Addr is where it listens, as host:port.
 	Addr string
 
-	t   testing.TB
-	cmd *exec.Cmd
-	log string
+	t     testing.TB
+	cmd   *exec.Cmd
+	input io.Closer
+	log   string
 }
+
+// guard runs the pooler until its input ends: with the test, however that ends.
+const guard = `"$0" "$1" </dev/null & cat >/dev/null; kill $!; wait $!`
 
 // Start starts a pooler, which is gone when the test ends. Without the program
 // the test is skipped.
@@ -99,10 +104,14 @@ func (p *Pooler) start(program, dir string, opts *Options) {
 		p.t.Fatalf("configure the pooler: %v", err)
 	}
 	defer func() { _ = log.Close() }()
-	p.cmd = exec.Command(program, config)
+	p.cmd = exec.Command("/bin/sh", "-c", guard, program, config)
 	p.cmd.Dir, p.cmd.Stdout, p.cmd.Stderr = "/", log, log
 	p.cmd.SysProcAttr = owner(p.t, dir, config)
-	if err := p.cmd.Start(); err != nil {
+	p.input, err = p.cmd.StdinPipe()
+	if err == nil {
+		err = p.cmd.Start()
+	}
+	if err != nil {
 		p.t.Fatalf("start the pooler: %v", err)
 	}
 }
@@ -190,8 +199,9 @@ func (p *Pooler) stop() {
 	if p.cmd == nil || p.cmd.Process == nil {
 		return
 	}
-	_ = p.cmd.Process.Signal(syscall.SIGTERM)
-	killer := time.AfterFunc(10*time.Second, func() { _ = p.cmd.Process.Kill() })
+	_ = p.input.Close()
+	group := -p.cmd.Process.Pid // it leads a session of its own
+	killer := time.AfterFunc(10*time.Second, func() { _ = syscall.Kill(group, syscall.SIGKILL) })
 	_ = p.cmd.Wait()
 	killer.Stop()
 	p.cmd = nil
