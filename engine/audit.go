@@ -70,8 +70,7 @@ func (c *core) storeSilent(ctx context.Context) error {
 		}
 		c.log.WarnContext(ctx, "River did not report an outcome (metadata that does not encode as JSON?): it is stored all the same", "job_id", oc.JobID, "kind", oc.kind)
 		if oc.Completed() {
-			c.claims.close(oc.JobID)
-			c.tally.add(ctx, Counters{Published: 1})
+			c.settleCompleted(ctx, oc)
 			continue
 		}
 		d := oc.Decision()

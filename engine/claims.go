@@ -37,14 +37,16 @@ type openClaim struct {
 // job that comes back while a deaf handler still holds an old claim of it is not
 // handed to River a second time.
 type claims struct {
-	mu    sync.Mutex
-	open  map[int64]*openClaim
-	busy  atomic.Int64  // claims whose handlers have not ended
-	empty chan struct{} // closed and replaced whenever a claim closes
+	mu   sync.Mutex
+	open map[int64]*openClaim
+	busy atomic.Int64 // claims whose handlers have not ended
+
+	closed  chan struct{} // closed, if anybody watches, when a claim closes
+	watched bool
 }
 
 func newClaims() *claims {
-	return &claims{open: make(map[int64]*openClaim), empty: make(chan struct{})}
+	return &claims{open: make(map[int64]*openClaim), closed: make(chan struct{})}
 }
 
 // add opens a claim, or reports false if the job has one already.
@@ -65,18 +67,21 @@ func (c *claims) get(id int64) *openClaim {
 	return c.open[id]
 }
 
-// close ends claims whose outcome was stored or dropped.
-func (c *claims) close(ids ...int64) {
+// close ends a claim whose outcome was stored or dropped. It reports false if
+// that happened before: an outcome that two paths settle is counted once.
+func (c *claims) close(oc *openClaim) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, id := range ids {
-		if oc := c.open[id]; oc != nil {
-			c.markReturned(oc)
-			delete(c.open, id)
-		}
+	if c.open[oc.JobID] != oc {
+		return false
 	}
-	close(c.empty)
-	c.empty = make(chan struct{})
+	c.markReturned(oc)
+	delete(c.open, oc.JobID)
+	if c.watched {
+		close(c.closed)
+		c.closed, c.watched = make(chan struct{}), false
+	}
+	return true
 }
 
 func (c *claims) count() int {
@@ -89,7 +94,8 @@ func (c *claims) count() int {
 func (c *claims) changed() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.empty
+	c.watched = true
+	return c.closed
 }
 
 func (c *claims) all() []*openClaim {

@@ -9,8 +9,12 @@ import (
 )
 
 // Hold keeps an engine from claiming, as a frozen process does not claim. What
-// it has claimed goes on where the test lets it.
-func (e *Engine) Hold() { e.core.gate.shut("test", "held") }
+// it has claimed goes on where the test lets it. A fetch that is under way ends
+// first.
+func (e *Engine) Hold() {
+	e.core.gate.shut("test", "held")
+	e.core.gate.awaitFetches(context.Background())
+}
 
 // Release ends Hold.
 func (e *Engine) Release() { e.core.gate.open("test") }

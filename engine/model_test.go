@@ -172,7 +172,7 @@ type modelJob struct {
 	errors  int
 }
 
-const modelAttempts = 6
+const modelAttempts = 4
 
 // Only the newest claim of a job, by an instance that is not lost and was
 // registered before it, ever changes the job; that holds in every order of

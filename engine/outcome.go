@@ -95,8 +95,7 @@ func (c *core) sortOutcomes(ctx context.Context, params *riverdriver.JobSetState
 		case !isOurs(oc.kind):
 			others = append(others, i)
 		case oc.Completed():
-			c.claims.close(id)
-			c.tally.add(ctx, Counters{Published: 1})
+			c.settleCompleted(ctx, oc)
 		default:
 			events = append(events, c.ending(oc, params, i))
 		}
@@ -232,12 +231,13 @@ func notStorable(c *core, oc *openClaim, err error) *ending {
 	return &ending{oc: oc, kind: d.Kind, state: rivertype.JobStateDiscarded, attempt: oc.Attempt, error: c.attemptError(oc, d), metadata: metadataOf(d)}
 }
 
-// settle counts what was stored and what was dropped, and closes the claims.
+// settle closes the claims and counts what was stored and what was dropped.
 func (c *core) settle(ctx context.Context, batch []*ending, stored map[int64]rivertype.JobState) {
 	var d Counters
-	ids := make([]int64, 0, len(batch))
 	for _, e := range batch {
-		ids = append(ids, e.oc.JobID)
+		if !c.claims.close(e.oc) {
+			continue // settled, and counted, by another path
+		}
 		state, ok := stored[e.oc.JobID]
 		switch {
 		case !ok:
@@ -255,6 +255,12 @@ func (c *core) settle(ctx context.Context, batch []*ending, stored map[int64]riv
 			d.Interrupted++
 		}
 	}
-	c.claims.close(ids...)
 	c.tally.add(ctx, d)
+}
+
+// settleCompleted closes a claim whose event a handler's transaction completed.
+func (c *core) settleCompleted(ctx context.Context, oc *openClaim) {
+	if c.claims.close(oc) {
+		c.tally.add(ctx, Counters{Published: 1})
+	}
 }

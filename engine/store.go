@@ -108,7 +108,8 @@ func (p *pilot) storeOthers(ctx context.Context, exec riverdriver.Executor, para
 	}
 	c := p.core
 	callersTx, inCallersTx := exec.(riverdriver.ExecutorTx)
-	var all, dropped []int64
+	var all []*openClaim
+	dropped := 0
 	rows, err := dbutil.WithTxV(ctx, exec, func(ctx context.Context, tx riverdriver.ExecutorTx) ([]*rivertype.JobRow, error) {
 		own, err := c.ownIDs(ctx, tx, params, indexes)
 		if err != nil {
@@ -116,11 +117,13 @@ func (p *pilot) storeOthers(ctx context.Context, exec riverdriver.Executor, para
 		}
 		kept := indexes[:0:0]
 		for _, i := range indexes {
-			all = append(all, params.ID[i])
+			if oc := c.claims.get(params.ID[i]); oc != nil {
+				all = append(all, oc)
+			}
 			if own[params.ID[i]] {
 				kept = append(kept, i)
 			} else {
-				dropped = append(dropped, params.ID[i])
+				dropped++
 			}
 		}
 		if len(kept) == 0 {
@@ -132,15 +135,16 @@ func (p *pilot) storeOthers(ctx context.Context, exec riverdriver.Executor, para
 		return nil, err
 	}
 	if inCallersTx {
-		if len(dropped) > 0 {
+		if dropped > 0 { // counted when River reports the outcome once more
 			_ = callersTx.Rollback(ctx)
-			c.tally.add(ctx, Counters{Stale: int64(len(dropped))})
 			return nil, outcome.ErrFenced
 		}
 		return rows, nil // River reports the outcome once more, and closes the claim then
 	}
-	c.tally.add(ctx, Counters{Stale: int64(len(dropped))})
-	c.claims.close(all...)
+	for _, oc := range all {
+		c.claims.close(oc)
+	}
+	c.tally.add(ctx, Counters{Stale: int64(dropped)})
 	return rows, nil
 }
 

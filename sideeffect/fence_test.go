@@ -101,7 +101,11 @@ func TestAClaimOfALostInstanceRecordsNothing(t *testing.T) {
 		require.ErrorIs(t, err, sideeffect.ErrLeaseLost)
 		_, err = run(e.ctx, v, "once", once)
 		require.ErrorIs(t, err, sideeffect.ErrLeaseLost)
-		require.Equal(t, 1, v.count(), "with an intent it did not even call")
+		calls := 1 // the mark is met when the call is recorded
+		if db.Dialect() == dbtx.SQLite {
+			calls = 0 // no clock tells the loss there, so the mark is read before each call
+		}
+		require.Equal(t, calls, v.count(), "with an intent it did not even call")
 		require.Zero(t, e.rows())
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/oxbow-jobs/oxbow/dbtx"
 	"github.com/oxbow-jobs/oxbow/internal/outcome"
 )
 
@@ -107,7 +108,10 @@ func (s *Scope) ask(ctx context.Context, sl *slot, st *step) (response string, f
 // that it did not.
 func (s *Scope) announce(ctx context.Context, sl *slot, st *step) error {
 	if st.policy != policyReconcile && st.policy != policyAtMostOnce {
-		return s.checkLease(ctx)
+		if err := s.checkLease(ctx); err != nil || s.DB.Dialect() != dbtx.SQLite {
+			return err
+		}
+		return s.owns(ctx) // no clock tells the loss of a lease there
 	}
 	if err := s.write(ctx, sl, st.rec(statusIntent), 0); err != nil {
 		return err

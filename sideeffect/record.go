@@ -197,10 +197,8 @@ func (s *Scope) writeOnce(ctx context.Context, sl *slot, rec *record, calls int)
 	return nil
 }
 
-// refused says why a write changed no row: the claim is lost, or an earlier try
-// of the same write took place and its answer was lost (nil), or somebody else
-// changed the row.
-func (s *Scope) refused(ctx context.Context, rec *record) error {
+// owns asks the database whether the claim is still the event's.
+func (s *Scope) owns(ctx context.Context) error {
 	var own int
 	if err := s.DB.QueryRow(ctx, ownsEvent.For(s.DB), s.Claim.Args()...).Scan(&own); err != nil {
 		return fmt.Errorf("check the claim: %w", err)
@@ -208,6 +206,16 @@ func (s *Scope) refused(ctx context.Context, rec *record) error {
 	if own == 0 {
 		s.Claim.Void() // a handler that goes on all the same starts no further step
 		return outcome.ErrFenced
+	}
+	return nil
+}
+
+// refused says why a write changed no row: the claim is lost, or an earlier try
+// of the same write took place and its answer was lost (nil), or somebody else
+// changed the row.
+func (s *Scope) refused(ctx context.Context, rec *record) error {
+	if err := s.owns(ctx); err != nil {
+		return err
 	}
 	is, err := s.lookUp(ctx, rec.key)
 	switch {
