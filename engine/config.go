@@ -39,9 +39,9 @@ type Config struct {
 	// Defaults to 100.
 	BatchSize int
 
-	// PollInterval is how often an idle queue is looked at where no notification
-	// comes. Defaults to 1 second; on SQLite, which has no notifications, to
-	// 100 ms.
+	// PollInterval is how often an idle queue is looked at. Notifications come
+	// sooner, but not for every event of a burst: see outbox.Config.NotifyInterval.
+	// Defaults to 250 ms; on SQLite, which has no notifications, to 100 ms.
 	PollInterval time.Duration
 
 	// LeaseTTL is how long a silent process keeps its claims. Defaults to 10
@@ -141,7 +141,7 @@ func (c *Config) withDefaults(sqlite bool) (Config, error) {
 	host, _ := os.Hostname()
 	out.Name = cmp.Or(out.Name, host, "worker")
 	out.BatchSize = cmp.Or(out.BatchSize, 100)
-	poll := time.Second
+	poll := 250 * time.Millisecond
 	if sqlite {
 		poll = 100 * time.Millisecond
 	}

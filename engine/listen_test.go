@@ -65,6 +65,7 @@ func TestNotificationsAreUsedWhereTheyArrive(t *testing.T) {
 	require.NotContains(t, log.String(), deaf)
 	for range 3 {
 		b.eventually(b.insert(e, "x", nil), "completed")
+		<-time.After(100 * time.Millisecond) // the interval between two notifications
 	}
 }
 

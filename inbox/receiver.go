@@ -80,10 +80,9 @@ func NewReceiver[TTx any](db *dbtx.Database[TTx], sub *Subscription, cfg *Config
 		return nil, errors.New("make an inbox receiver: it needs a database and the subscription of a consumer")
 	}
 	jobs, err := river.NewClient(db.Driver, &river.Config{
-		FetchCooldown: river.FetchCooldownMin, // how often, at most, workers are notified of a queue
-		Logger:        cfg.Logger,
-		Middleware:    []rivertype.Middleware{&insertMiddleware{dialect: db.Dialect()}},
-		Schema:        db.Schema(),
+		Logger:     cfg.Logger,
+		Middleware: []rivertype.Middleware{&insertMiddleware{dialect: db.Dialect()}},
+		Schema:     db.Schema(),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("make an inbox receiver: %w", err)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/riverqueue/river"
+	"github.com/riverqueue/river/riverdriver"
 	"github.com/riverqueue/river/rivertype"
 
 	"github.com/oxbow-jobs/oxbow/dbtx"
@@ -24,6 +25,13 @@ type Config struct {
 	// MaxAttempts is how often an event is tried when neither its options nor
 	// its type say so, 1 to 32767. Defaults to 25.
 	MaxAttempts int
+
+	// NotifyInterval is how often, at most, workers are notified of a queue by
+	// this process (Postgres only); between two notifications they find events
+	// when they poll. Postgres lets one notifying transaction commit at a time, so
+	// shorter intervals cost throughput where commits are slow. A negative value
+	// notifies of nothing. Defaults to 100 ms, as River's.
+	NotifyInterval time.Duration
 
 	// Logger is handed to River. Defaults to slog.Default().
 	Logger *slog.Logger
@@ -117,6 +125,11 @@ type core struct {
 	insertJobs func(ctx context.Context, tx dbtx.Tx, jobs []river.InsertManyParams) ([]*rivertype.JobInsertResult, error)
 }
 
+// silentDriver tells River that nobody can be notified.
+type silentDriver[TTx any] struct{ riverdriver.Driver[TTx] }
+
+func (silentDriver[TTx]) SupportsListenNotify() bool { return false }
+
 // NewClient returns a client that inserts events of the registry's types.
 func NewClient[TTx any](db *dbtx.Database[TTx], registry *Registry, cfg *Config) (*Client[TTx], error) {
 	if cfg == nil {
@@ -128,14 +141,16 @@ func NewClient[TTx any](db *dbtx.Database[TTx], registry *Registry, cfg *Config)
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("make an outbox client: %w", err)
 	}
-	jobs, err := river.NewClient(db.Driver, &river.Config{
-		// River notifies workers once per queue in this time. A worker of ours is
-		// done with the first event of a burst sooner than that, and would find the
-		// next ones with its next poll only.
-		FetchCooldown: river.FetchCooldownMin,
-		Logger:        cfg.Logger,
-		Middleware:    []rivertype.Middleware{&insertMiddleware{dialect: db.Dialect()}},
-		Schema:        db.Schema(),
+	driver, notifyEvery := db.Driver, cfg.NotifyInterval
+	if notifyEvery < 0 {
+		driver, notifyEvery = silentDriver[TTx]{driver}, 0
+	}
+	jobs, err := river.NewClient(driver, &river.Config{
+		FetchCooldown:     notifyEvery, // how often River notifies of a queue
+		FetchPollInterval: max(notifyEvery, river.FetchPollIntervalDefault),
+		Logger:            cfg.Logger,
+		Middleware:        []rivertype.Middleware{&insertMiddleware{dialect: db.Dialect()}},
+		Schema:            db.Schema(),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("make an outbox client: %w", err)
