@@ -48,6 +48,12 @@ func (p *Program) dispatchOnce(ctx context.Context, f *workFlags) error {
 	}
 	defer web.stop()
 	cfg.Telemetry.MeterProvider, cfg.River.Plugins = web.meterProvider(), web.plugins()
+	tracer, flush, err := p.tracing(ctx, logger)
+	if err != nil {
+		return err
+	}
+	defer flush()
+	cfg.Telemetry.TracerProvider = tracer
 
 	stopRelay, err := p.attachRelay(ctx, &f.relay, cfg)
 	if err != nil {

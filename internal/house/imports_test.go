@@ -97,7 +97,7 @@ func TestObjections(t *testing.T) {
 
 // objection says what is wrong with an import, or nothing.
 func objection(from, to string) string {
-	if to == amqp && from != "rabbitmq" && from != "internal/deps" {
+	if to == amqp && from != "rabbitmq" {
 		return "only rabbitmq may"
 	}
 	if !strings.HasPrefix(to, module+"/") {
