@@ -91,7 +91,7 @@ func TestWorkersAndAdminWorkBehindThePooler(t *testing.T) {
 	p := onPooler(t, nil)
 	workers := []*harness.Process{p.Worker(nil), p.Worker(nil)}
 	for _, w := range workers {
-		require.True(t, w.Logged(`"level":"WARN"`, "LISTEN does not work through this connection", "polling every 1s"), w.Stderr())
+		require.True(t, w.Logged(`"level":"WARN"`, "LISTEN does not work through this connection", "polling every 250ms"), w.Stderr())
 		require.True(t, w.Logged("doing without prepared statements"), w.Stderr())
 	}
 	require.Equal(t, []string{"true", "true"}, p.Texts(`SELECT details->>'poll_only' FROM {schema}process_heartbeats`))
