@@ -376,3 +376,14 @@ func TestDeclare(t *testing.T) {
 	require.ErrorContains(t, err, "connection refused")
 	require.NotContains(t, err.Error(), "s3cret")
 }
+
+func TestDelete(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	require.NoError(t, rabbitmq.Delete(t.Context(), b.url, rabbitmq.Topology{Queue: b.queue}))
+	require.NoError(t, b.channel.ExchangeDeclarePassive(b.exchange, "topic", true, false, false, false, nil), "only what is named goes")
+	for range 2 {
+		require.NoError(t, rabbitmq.Delete(t.Context(), b.url, rabbitmq.Topology{Exchange: b.exchange, Queue: b.queue}))
+	}
+	require.Error(t, b.channel.ExchangeDeclarePassive(b.exchange, "topic", true, false, false, false, nil))
+}

@@ -70,7 +70,8 @@ func declare(conn *connection, topology Topology) error {
 	return nil
 }
 
-// Delete removes an exchange and a queue, with everything in it, if they exist.
+// Delete removes the exchange and the queue that are named, with every message in
+// the queue. What does not exist is no error.
 func Delete(ctx context.Context, url string, topology Topology) error {
 	conn, err := dial(ctx, url, "oxbow delete", 5*time.Second)
 	if err != nil {
@@ -87,7 +88,12 @@ func Delete(ctx context.Context, url string, topology Topology) error {
 				return fmt.Errorf("delete queue %q: %w", topology.Queue, err)
 			}
 		}
-		return channel.ExchangeDelete(cmp.Or(topology.Exchange, DefaultExchange), false, false)
+		if topology.Exchange != "" {
+			if err := channel.ExchangeDelete(topology.Exchange, false, false); err != nil {
+				return fmt.Errorf("delete exchange %q: %w", topology.Exchange, err)
+			}
+		}
+		return nil
 	})
 }
 

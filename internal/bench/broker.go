@@ -9,30 +9,49 @@ import (
 	"github.com/oxbow-jobs/oxbow/rabbitmq"
 )
 
-// publishTo connects to a broker and makes an exchange there whose messages reach
-// a queue. end removes both.
-func publishTo(ctx context.Context, url string) (publisher *rabbitmq.Publisher, end func(), err error) {
+// broker is a RabbitMQ with an exchange of the run's own, whose messages reach a
+// queue.
+type broker struct {
+	url       string
+	topology  rabbitmq.Topology
+	publisher *rabbitmq.Publisher
+}
+
+func openBroker(ctx context.Context, url string) (*broker, error) {
 	name := "oxbow.bench." + strings.ToLower(rand.Text()[:8])
-	topology := rabbitmq.Topology{Exchange: name, Queue: name}
-	if err := rabbitmq.Declare(ctx, url, topology); err != nil {
-		return nil, nil, err
+	b := &broker{url: url, topology: rabbitmq.Topology{Exchange: name, Queue: name}}
+	publisher, err := rabbitmq.NewPublisher(&rabbitmq.Config{URL: url, Exchange: name, Logger: silent})
+	if err != nil {
+		return nil, err
 	}
-	publisher, err = rabbitmq.NewPublisher(&rabbitmq.Config{URL: url, Exchange: name, Logger: silent})
+	b.publisher = publisher
+	err = rabbitmq.Declare(ctx, url, b.topology)
 	if err == nil {
 		err = publisher.Start(ctx)
-	}
-	end = func() {
-		if publisher != nil {
-			_ = publisher.Close()
-		}
-		_ = rabbitmq.Delete(context.WithoutCancel(ctx), url, topology)
 	}
 	if err == nil {
 		err = publisher.Check(ctx)
 	}
 	if err != nil {
-		end()
-		return nil, nil, fmt.Errorf("prepare the broker: %w", err)
+		b.close(ctx)
+		return nil, fmt.Errorf("prepare the broker: %w", err)
 	}
-	return publisher, end, nil
+	return b, nil
+}
+
+// clear empties the queue, so that no run pays for the messages of the one
+// before.
+func (b *broker) clear(ctx context.Context) error {
+	if b == nil {
+		return nil
+	}
+	if err := rabbitmq.Delete(ctx, b.url, rabbitmq.Topology{Queue: b.topology.Queue}); err != nil {
+		return err
+	}
+	return rabbitmq.Declare(ctx, b.url, b.topology)
+}
+
+func (b *broker) close(ctx context.Context) {
+	_ = b.publisher.Close()
+	_ = rabbitmq.Delete(context.WithoutCancel(ctx), b.url, b.topology)
 }

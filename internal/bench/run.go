@@ -78,12 +78,10 @@ func compareOn[TTx any](ctx context.Context, p Params, riverDB, oxbowDB *dbtx.Da
 		return nil, err
 	}
 	if slices.Contains(p.What, relay) {
-		publisher, end, err := publishTo(ctx, p.Broker)
-		if err != nil {
+		if ours.broker, err = openBroker(ctx, p.Broker); err != nil {
 			return nil, err
 		}
-		defer end()
-		ours.broker = publisher
+		defer ours.broker.close(ctx)
 	}
 	return compare(ctx, p, theirs, ours)
 }

@@ -105,7 +105,7 @@ type oxbowSide[TTx any] struct {
 	db     *dbtx.Database[TTx]
 	client *outbox.Client[TTx]
 	size   int
-	broker outbox.Publisher // for relayed
+	broker *broker // for relayed; may be nil
 }
 
 func newOxbowSide[TTx any](db *dbtx.Database[TTx], size int) (*oxbowSide[TTx], error) {
@@ -118,6 +118,9 @@ func newOxbowSide[TTx any](db *dbtx.Database[TTx], size int) (*oxbowSide[TTx], e
 }
 
 func (s *oxbowSide[TTx]) clear(ctx context.Context) error {
+	if err := s.broker.clear(ctx); err != nil {
+		return err
+	}
 	return forget(ctx, s.db, "DELETE FROM "+dbtx.SchemaPrefix(s.db.Schema())+"handler_receipts")
 }
 
@@ -152,7 +155,7 @@ func (s *oxbowSide[TTx]) work(ctx context.Context, how handling) error {
 	}}
 	config := &engine.Config{Name: "bench", Apps: []jobs.App{app}, BatchSize: inFlight, PollInterval: poll, Telemetry: engine.Telemetry{Logger: silent}}
 	if how == relayed {
-		config.Relay.Publisher = s.broker
+		config.Relay.Publisher = s.broker.publisher
 	}
 	e, err := engine.New(s.db, config)
 	if err != nil {
