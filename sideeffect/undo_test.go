@@ -272,6 +272,8 @@ func TestUndosAcrossClaims(t *testing.T) {
 // noDatabase fails the test that uses it.
 type noDatabase struct{ dbtx.DB }
 
+func (noDatabase) Dialect() dbtx.Dialect { return dbtx.Postgres }
+
 func TestWithoutUndosNothingIsWritten(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, db dbtx.DB) {
