@@ -14,11 +14,20 @@ func RiverGINIndexes() []string {
 	return []string{"river_job_args_index", "river_job_metadata_index"}
 }
 
-// jobIndex is an index of ours on River's table. All are partial, over rows that
-// are few or wait, so the common event, available → running → completed, touches
-// none of them.
+// jobIndex is an index on River's table.
 type jobIndex struct{ name, on string }
 
+// createSQL creates the index; concurrently is "CONCURRENTLY " or empty.
+func (i jobIndex) createSQL(tx dbtx.Tx, concurrently string) string {
+	return "CREATE INDEX " + concurrently + "IF NOT EXISTS " + i.name + " ON " + jobTable(tx) + " " + i.on
+}
+
+func dropIndexSQL(tx dbtx.Tx, name, concurrently string) string {
+	return "DROP INDEX " + concurrently + "IF EXISTS " + dbtx.SchemaPrefix(tx.Schema()) + name
+}
+
+// jobIndexes are ours. All are partial, over rows that are few or wait, so the
+// common event, available → running → completed, touches none of them.
 func jobIndexes() []jobIndex {
 	return []jobIndex{
 		// Every instance moves due work to available.
@@ -49,7 +58,6 @@ func createJobIndexes(ctx context.Context, tx dbtx.Tx, fresh bool) error {
 	if !fresh && tx.Dialect() == dbtx.Postgres {
 		concurrently = "CONCURRENTLY "
 	}
-	schema := dbtx.SchemaPrefix(tx.Schema())
 	for _, index := range jobIndexes() {
 		valid, exists, err := indexState(ctx, tx, index.name)
 		switch {
@@ -58,12 +66,11 @@ func createJobIndexes(ctx context.Context, tx dbtx.Tx, fresh bool) error {
 		case exists && valid:
 			continue
 		case exists:
-			if _, err := tx.Exec(ctx, "DROP INDEX "+concurrently+"IF EXISTS "+schema+index.name); err != nil {
+			if _, err := tx.Exec(ctx, dropIndexSQL(tx, index.name, concurrently)); err != nil {
 				return fmt.Errorf("drop the unfinished index %s: %w", index.name, err)
 			}
 		}
-		text := "CREATE INDEX " + concurrently + "IF NOT EXISTS " + index.name + " ON " + schema + "river_job " + index.on
-		if _, err := tx.Exec(ctx, text); err != nil {
+		if _, err := tx.Exec(ctx, index.createSQL(tx, concurrently)); err != nil {
 			return fmt.Errorf("create the index %s: %w", index.name, err)
 		}
 	}
@@ -90,7 +97,7 @@ func indexState(ctx context.Context, tx dbtx.Tx, name string) (valid, exists boo
 
 func dropJobIndexes(ctx context.Context, tx dbtx.Tx) error {
 	for _, index := range jobIndexes() {
-		if _, err := tx.Exec(ctx, "DROP INDEX IF EXISTS "+dbtx.SchemaPrefix(tx.Schema())+index.name); err != nil {
+		if _, err := tx.Exec(ctx, dropIndexSQL(tx, index.name, "")); err != nil {
 			return fmt.Errorf("drop the index %s: %w", index.name, err)
 		}
 	}
@@ -109,7 +116,7 @@ func dropRiverIndexes(ctx context.Context, db dbtx.DB) ([]string, error) {
 		if !exists {
 			continue
 		}
-		if _, err := db.Exec(ctx, "DROP INDEX CONCURRENTLY IF EXISTS "+dbtx.SchemaPrefix(db.Schema())+name); err != nil {
+		if _, err := db.Exec(ctx, dropIndexSQL(db, name, "CONCURRENTLY ")); err != nil {
 			return dropped, fmt.Errorf("drop the index %s: %w", name, err)
 		}
 		dropped = append(dropped, name)
@@ -120,11 +127,12 @@ func dropRiverIndexes(ctx context.Context, db dbtx.DB) ([]string, error) {
 // createRiverIndexes gives back what dropRiverIndexes took, as River's own
 // migration defines it.
 func createRiverIndexes(ctx context.Context, tx dbtx.Tx) error {
-	schema := dbtx.SchemaPrefix(tx.Schema())
-	for name, column := range map[string]string{"river_job_args_index": "args", "river_job_metadata_index": "metadata"} {
-		text := "CREATE INDEX IF NOT EXISTS " + name + " ON " + schema + "river_job USING GIN (" + column + ")"
-		if _, err := tx.Exec(ctx, text); err != nil {
-			return fmt.Errorf("create River's index %s: %w", name, err)
+	for _, index := range []jobIndex{
+		{"river_job_args_index", "USING GIN (args)"},
+		{"river_job_metadata_index", "USING GIN (metadata)"},
+	} {
+		if _, err := tx.Exec(ctx, index.createSQL(tx, "")); err != nil {
+			return fmt.Errorf("create River's index %s: %w", index.name, err)
 		}
 	}
 	return nil

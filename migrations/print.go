@@ -44,17 +44,17 @@ func Print(ctx context.Context, db dbtx.DB, opts *PrintOptions) (string, error) 
 	fresh := false
 	rebuilds := db.Dialect() == dbtx.SQLite && len(pending) > 0 && pending[0].Line == riverdriver.MigrationLineMain
 	if rebuilds {
-		section(&out, "views: dropped while River rebuilds its table", dropViewSQL(db))
+		section(&out, "views: dropped while River rebuilds its table", printDropViews(db))
 	}
 	for _, version := range pending {
 		fresh = fresh || version.Line == riverdriver.MigrationLineMain && version.Version == 2
 		text := render(readMigration(db.Dialect(), version, "up"), db.Schema())
 		section(&out, fmt.Sprintf("%s %03d: %s", version.Line, version.Version, version.Name), text+recordVersion(db, version))
 	}
-	section(&out, "indexes on River's table", jobIndexSQL(db, fresh))
+	section(&out, "indexes on River's table", printIndexes(db, fresh))
 	views := viewSQL(db)
 	if db.Dialect() == dbtx.SQLite {
-		views = dropViewSQL(db) + "\n" + views
+		views = printDropViews(db) + "\n" + views
 	}
 	section(&out, "views", views)
 	return out.String(), nil
@@ -73,7 +73,7 @@ func printedVersions(ctx context.Context, db dbtx.DB, all bool) ([]Version, erro
 
 func printDown(db dbtx.DB) string {
 	var out strings.Builder
-	section(&out, "views", dropViewSQL(db))
+	section(&out, "views", printDropViews(db))
 	versions := slices.Clone(knownVersions(db.Dialect(), Line))
 	slices.Reverse(versions)
 	for _, version := range versions {
@@ -110,24 +110,23 @@ func recordVersion(tx dbtx.Tx, version Version) string {
 	return fmt.Sprintf("\nINSERT INTO %s (line, version) VALUES ('%s', %d);\n", table, version.Line, version.Version)
 }
 
-func dropViewSQL(tx dbtx.Tx) string {
+func printDropViews(tx dbtx.Tx) string {
 	var out strings.Builder
 	for _, view := range Views() {
-		fmt.Fprintf(&out, "DROP VIEW IF EXISTS %s%s;\n", dbtx.SchemaPrefix(tx.Schema()), view)
+		out.WriteString(dropViewSQL(tx, view) + ";\n")
 	}
 	return out.String()
 }
 
-func jobIndexSQL(tx dbtx.Tx, fresh bool) string {
-	schema := dbtx.SchemaPrefix(tx.Schema())
+func printIndexes(tx dbtx.Tx, fresh bool) string {
 	var out strings.Builder
 	if fresh && tx.Dialect() == dbtx.Postgres {
 		for _, name := range RiverGINIndexes() {
-			fmt.Fprintf(&out, "DROP INDEX IF EXISTS %s%s;\n", schema, name)
+			out.WriteString(dropIndexSQL(tx, name, "") + ";\n")
 		}
 	}
 	for _, index := range jobIndexes() {
-		fmt.Fprintf(&out, "CREATE INDEX IF NOT EXISTS %s ON %sriver_job %s;\n", index.name, schema, index.on)
+		out.WriteString(index.createSQL(tx, "") + ";\n")
 	}
 	return out.String()
 }

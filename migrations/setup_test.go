@@ -21,7 +21,7 @@ func postgres(t *testing.T) *dbtx.Database[pgx.Tx] {
 	t.Helper()
 	url := os.Getenv("DATABASE_URL")
 	if url == "" {
-		t.Skip("DATABASE_URL is not set")
+		t.Fatal("this test needs Postgres and DATABASE_URL is not set: run `make test`, or `scripts/services up` and `eval \"$(scripts/services env)\"` first")
 	}
 	ctx := context.Background()
 	pool, err := pgxpool.New(ctx, url)

@@ -23,11 +23,15 @@ func (r *runner[TTx]) setViews(ctx context.Context, tx dbtx.Tx) error {
 
 func dropViews(ctx context.Context, tx dbtx.Tx) error {
 	for _, view := range Views() {
-		if _, err := tx.Exec(ctx, "DROP VIEW IF EXISTS "+dbtx.SchemaPrefix(tx.Schema())+view); err != nil {
+		if _, err := tx.Exec(ctx, dropViewSQL(tx, view)); err != nil {
 			return fmt.Errorf("drop the view %s: %w", view, err)
 		}
 	}
 	return nil
+}
+
+func dropViewSQL(tx dbtx.Tx, view string) string {
+	return "DROP VIEW IF EXISTS " + dbtx.SchemaPrefix(tx.Schema()) + view
 }
 
 // viewSQL is the text that creates the views for the database and schema of tx.
