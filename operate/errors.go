@@ -32,6 +32,9 @@ var (
 	// its lease. The error that wraps it is a *LeaseHeldError.
 	ErrLeaseHeld = errors.New("the process that began the call still holds its lease")
 
+	// ErrResolution says that a resolution is neither a response nor "not executed".
+	ErrResolution = errors.New("give either a response or that the call was not executed")
+
 	// ErrNoOperator says that a change names nobody who makes it.
 	ErrNoOperator = errors.New("no operator is named")
 

@@ -1,6 +1,6 @@
 // Package operate is what operators see and do: counts, events and their whole
 // life, dead letters and their replay, effects in doubt, processes, and the log
-// of what operators did. Command line and web page show the same, from here.
+// of what operators did.
 //
 // Everything reads River's rows and Oxbow's tables directly, never the SQL
 // views. Whatever changes something writes the operator log in the same

@@ -129,27 +129,17 @@ func LogTx(ctx context.Context, tx dbtx.Tx, params LogParams) error {
 	if err := checkOperator(params.Operator); err != nil {
 		return err
 	}
-	return logTx(ctx, tx, logEntry{
-		operator: params.Operator, action: params.Action, target: params.Target, reason: params.Reason,
-		count: params.Count, details: params.Details,
-	})
+	return logTx(ctx, tx, params)
 }
 
-// logEntry is what logTx writes: who did what to what, and why.
-type logEntry struct {
-	operator, action, target, reason string
-	count                            int
-	details                          any
-}
-
-// logTx writes the operator log in the transaction of what was done.
-func logTx(ctx context.Context, tx dbtx.Tx, entry logEntry) error {
-	details, err := json.Marshal(entry.details)
+// logTx is LogTx for an operator who was checked already.
+func logTx(ctx context.Context, tx dbtx.Tx, params LogParams) error {
+	details, err := json.Marshal(params.Details)
 	if err != nil {
 		return fmt.Errorf("encode the operator log: %w", err)
 	}
-	_, err = tx.Exec(ctx, sqlLogAction.For(tx), outcome.StorableText(entry.operator), entry.action, entry.target,
-		outcome.StorableText(entry.reason), entry.count, string(details))
+	_, err = tx.Exec(ctx, sqlLogAction.For(tx), outcome.StorableText(params.Operator), params.Action, params.Target,
+		outcome.StorableText(params.Reason), params.Count, string(details))
 	if err != nil {
 		return fmt.Errorf("write the operator log: %w", err)
 	}

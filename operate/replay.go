@@ -38,9 +38,9 @@ func (o *Operator) Replay(ctx context.Context, id string, params ReplayParams) e
 		if len(replayed) == 0 {
 			return whyNotReplayed(ctx, tx, id, params.Scope)
 		}
-		return logTx(ctx, tx, logEntry{
-			operator: params.Operator, action: ActionReplay, target: found.record.ID, reason: params.Reason, count: 1,
-			details: replayDetails{Scope: params.name(), TenantID: found.record.TenantID},
+		return logTx(ctx, tx, LogParams{
+			Operator: params.Operator, Action: ActionReplay, Target: found.record.ID, Reason: params.Reason, Count: 1,
+			Details: replayDetails{Scope: params.name(), TenantID: found.record.TenantID},
 		})
 	})
 }

@@ -244,8 +244,8 @@ func (r *replayRun) log(ctx context.Context, tx dbtx.Tx, page []deadRow, replaye
 			details.EventIDs = append(details.EventIDs, row.eventID)
 		}
 	}
-	return logTx(ctx, tx, logEntry{
-		operator: r.params.Operator, action: ActionReplay, reason: r.params.Reason, count: len(replayed), details: details,
+	return logTx(ctx, tx, LogParams{
+		Operator: r.params.Operator, Action: ActionReplay, Reason: r.params.Reason, Count: len(replayed), Details: details,
 	})
 }
 

@@ -32,9 +32,6 @@ type ResolveParams struct {
 	Reason   string // For the operator log. Defaults to none.
 }
 
-// ErrResolution says that a resolution is neither a response nor "not executed".
-var ErrResolution = errors.New("give either a response or that the call was not executed")
-
 var (
 	sqlLockEffect = dbtx.Each(lockEffectSQL("clock_timestamp()", "FOR UPDATE OF e"), lockEffectSQL("datetime('now', 'subsec')", ""))
 
@@ -85,9 +82,9 @@ func (o *Operator) ResolveEffect(ctx context.Context, params ResolveParams) erro
 		if err != nil {
 			return fmt.Errorf("resolve the side effect: %w", err)
 		}
-		return logTx(ctx, tx, logEntry{
-			operator: params.Operator, action: ActionResolveEffect, target: effect.messageID, reason: params.Reason, count: 1,
-			details: map[string]any{
+		return logTx(ctx, tx, LogParams{
+			Operator: params.Operator, Action: ActionResolveEffect, Target: effect.messageID, Reason: params.Reason, Count: 1,
+			Details: map[string]any{
 				"scope": params.name(), "tenant_id": effect.tenantID, "handler_key": params.Handler, "effect_key": params.EffectKey,
 				"was": effect.status, "is": status,
 			},
