@@ -53,14 +53,6 @@ func (b *Bar) Set(done int) {
 	}
 }
 
-// Add moves the bar by n.
-func (b *Bar) Add(n int) {
-	b.mu.Lock()
-	done := b.done + n
-	b.mu.Unlock()
-	b.Set(done)
-}
-
 // Finish draws the bar's last state and leaves its line.
 func (b *Bar) Finish() {
 	b.mu.Lock()

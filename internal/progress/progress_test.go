@@ -11,7 +11,7 @@ func TestBarIsSilentAwayFromATerminal(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	bar := New(&out, "working", 10)
-	bar.Add(3)
+	bar.Set(3)
 	bar.Set(10)
 	bar.Finish()
 	require.Empty(t, out.String())
@@ -22,7 +22,7 @@ func TestBarDrawsItsShare(t *testing.T) {
 	var out bytes.Buffer
 	bar := New(nil, "working", 10)
 	bar.w = &out
-	bar.Add(5)
+	bar.Set(5)
 	require.Contains(t, out.String(), "working [███████████████░░░░░░░░░░░░░░░] 5/10")
 	bar.Set(40)
 	bar.Finish()
