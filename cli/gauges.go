@@ -98,7 +98,7 @@ func (g *gauges) read(ctx context.Context) *operate.Gauges {
 	defer cancel()
 	now, err := g.operator.Gauges(ctx)
 	if err != nil {
-		g.logger.WarnContext(ctx, "the gauges of the metrics could not be read", "err", err)
+		g.logger.WarnContext(ctx, "the gauges of the metrics could not be read", "error", err)
 	}
 	g.at, g.last = time.Now(), now
 	return now

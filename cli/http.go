@@ -88,7 +88,7 @@ func (m *monitor) serve(eng *engine.Engine, db database) error {
 	m.logger.Info("serving health and metrics", "addr", m.listener.Addr().String())
 	go func() {
 		if err := m.server.Serve(m.listener); !errors.Is(err, http.ErrServerClosed) {
-			m.logger.Error("health and metrics are no longer served", "err", err)
+			m.logger.Error("health and metrics are no longer served", "error", err)
 		}
 	}()
 	return nil
