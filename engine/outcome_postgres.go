@@ -20,18 +20,20 @@ import (
 //
 // The lock time-out is set inside the statement, before it locks its first row,
 // so that an operator's open transaction cannot hold up the batch.
-var sqlStoreOutcomes = dbtx.OnlyPostgres(`WITH lock_timeout AS MATERIALIZED (
+var sqlStoreOutcomes = dbtx.OnlyPostgres(storeOutcomes)
+
+const storeOutcomes = `WITH lock_timeout AS MATERIALIZED (
   SELECT set_config('lock_timeout', '3s', true)
+), me AS MATERIALIZED (
+  SELECT registered_at FROM {schema}process_heartbeats WHERE instance_id = $1 AND state <> 'lost'
 ), c AS (
   SELECT * FROM unnest($2::bigint[], $3::timestamptz[], $4::int[], $5::text[], $6::int[], $7::bigint[], $8::text[], $9::text[])
     AS c(id, attempted_at, attempt, state, new_attempt, delay, error, metadata)
 ), own AS (
   SELECT j.id, c.state, c.new_attempt, c.delay, c.error, c.metadata
-  FROM lock_timeout, c JOIN {schema}river_job j ON j.id = c.id
+  FROM lock_timeout, me, c JOIN {schema}river_job j ON j.id = c.id
   WHERE j.state::text = 'running' AND j.attempted_at = c.attempted_at AND j.attempt = c.attempt
-    AND j.attempted_by[array_length(j.attempted_by, 1)] = $1
-    AND EXISTS (SELECT 1 FROM {schema}process_heartbeats h
-      WHERE h.instance_id = $1 AND h.state <> 'lost' AND h.registered_at <= j.attempted_at)
+    AND j.attempted_by[array_length(j.attempted_by, 1)] = $1 AND me.registered_at <= j.attempted_at
   ORDER BY j.id FOR UPDATE OF j
 ), receipt AS (
   INSERT INTO {schema}handler_receipts AS r (tenant_id, scope, message_id, handler_key, status, attempts, claim_version, last_error, created_at, updated_at)
@@ -54,7 +56,7 @@ var sqlStoreOutcomes = dbtx.OnlyPostgres(`WITH lock_timeout AS MATERIALIZED (
   FROM own WHERE j.id = own.id
   RETURNING j.id, j.state::text
 )
-SELECT id, state FROM stored`)
+SELECT id, state FROM stored`
 
 // sqlStoredEarlier finds outcomes of ours whose answer was lost: the row still
 // carries the token but runs no more.
