@@ -1,11 +1,6 @@
 package inbox
 
-import (
-	"strconv"
-	"strings"
-
-	"github.com/oxbow-jobs/oxbow/outbox"
-)
+import "strconv"
 
 const (
 	kindPrefix = "inbox/"
@@ -26,17 +21,6 @@ func Kind(consumer, eventType string, version int) string {
 // ParkedKind is the kind of a consumer's parked messages whose type could not be
 // read.
 func ParkedKind(consumer string) string { return kindPrefix + consumer + "/" + parkedName }
-
-// ParseKind undoes Kind.
-func ParseKind(kind string) (consumer, eventType string, version int, ok bool) {
-	rest, isInbox := strings.CutPrefix(kind, kindPrefix)
-	consumer, rest, hasType := strings.Cut(rest, "/")
-	if !isInbox || !hasType {
-		return "", "", 0, false
-	}
-	eventType, version, ok = outbox.ParseKind("outbox/" + rest)
-	return consumer, eventType, version, ok
-}
 
 // UsableKind reports whether River and its database take the kind of a type for
 // a consumer: together they may be too long.
