@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"syscall"
 	"time"
 )
@@ -29,15 +30,42 @@ func (b *Broker) spawn(path string, args ...string) (*process, error) {
 		return nil, err
 	}
 	p := &process{cmd: cmd, ended: make(chan struct{})}
+	dismiss, err := b.watch(cmd.Process.Pid)
+	if err != nil {
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+		_ = cmd.Wait()
+		return nil, err
+	}
 	go func() {
 		_ = cmd.Wait()
 		// The script has ended, and the node that it started perhaps not yet.
 		for syscall.Kill(-cmd.Process.Pid, 0) == nil {
 			time.Sleep(20 * time.Millisecond)
 		}
+		dismiss()
 		close(p.ended)
 	}()
 	return p, nil
+}
+
+// watch starts a shell that kills a session, and removes the broker's folder, once
+// the pipe from this process closes without a word: this process was killed, and
+// nobody else would do it. dismiss sends the shell away.
+func (b *Broker) watch(session int) (dismiss func(), err error) {
+	const script = `read -r _ || { kill -s KILL -- "-$1"; sleep 1; rm -rf -- "$2"; }`
+	shell := exec.Command("/bin/sh", "-c", script, "oxbow-broker-watch", strconv.Itoa(session), b.dir)
+	shell.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	pipe, err := shell.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := shell.Start(); err != nil {
+		return nil, err
+	}
+	return func() {
+		_, _ = pipe.Write([]byte("\n"))
+		_ = shell.Wait()
+	}, nil
 }
 
 func (p *process) running() bool {
