@@ -34,50 +34,22 @@ type dispatchResult struct {
 }
 
 func (p *Program) dispatchOnce(ctx context.Context, f *workFlags) error {
-	logger, err := p.logger(slog.LevelWarn)
+	var result dispatchResult
+	err := p.withEngine(ctx, f, slog.LevelWarn, func(ctx context.Context, w *work) error {
+		if err := w.monitor.serve(w.engine, w.db); err != nil {
+			return err
+		}
+		awaitBroker(ctx, w.config)
+		done, err := w.engine.DispatchOnce(ctx)
+		if err != nil {
+			return fmt.Errorf("dispatch one batch: %w", err)
+		}
+		result = dispatchResult{Claimed: done.Claimed, Published: done.Published, Failed: done.Failed, DeadLettered: done.DeadLettered}
+		return nil
+	})
 	if err != nil {
 		return err
 	}
-	cfg, err := f.config(p, logger)
-	if err != nil {
-		return err
-	}
-	web, err := newMonitor(f.httpAddr, logger)
-	if err != nil {
-		return err
-	}
-	defer web.stop()
-	cfg.Telemetry.MeterProvider, cfg.River.Plugins = web.meterProvider(), web.plugins()
-	tracer, flush, err := p.tracing(ctx, logger)
-	if err != nil {
-		return err
-	}
-	defer flush()
-	cfg.Telemetry.TracerProvider = tracer
-
-	stopRelay, err := p.attachRelay(ctx, &f.relay, cfg)
-	if err != nil {
-		return err
-	}
-	defer stopRelay()
-	db, err := p.open(ctx, workerConns)
-	if err != nil {
-		return err
-	}
-	defer db.close()
-	eng, err := db.newEngine(cfg)
-	if err != nil {
-		return fmt.Errorf("make the worker: %w", err)
-	}
-	if err := web.serve(eng, db); err != nil {
-		return err
-	}
-	awaitBroker(ctx, cfg)
-	done, err := eng.DispatchOnce(ctx)
-	if err != nil {
-		return fmt.Errorf("dispatch one batch: %w", err)
-	}
-	result := dispatchResult{Claimed: done.Claimed, Published: done.Published, Failed: done.Failed, DeadLettered: done.DeadLettered}
 	return p.result(result, func(w io.Writer) {
 		number := func(n int64) string { return strconv.FormatInt(n, 10) }
 		writeFacts(w, "claimed", number(result.Claimed), "published", number(result.Published),

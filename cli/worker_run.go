@@ -44,48 +44,15 @@ type runResult struct {
 }
 
 func (p *Program) workerRun(ctx context.Context, f *workFlags) error {
-	logger, err := p.logger(slog.LevelInfo)
-	if err != nil {
-		return err
-	}
-	cfg, err := f.config(p, logger)
-	if err != nil {
-		return err
-	}
-	web, err := newMonitor(f.httpAddr, logger)
-	if err != nil {
-		return err
-	}
-	defer web.stop()
-	cfg.Telemetry.MeterProvider, cfg.River.Plugins = web.meterProvider(), web.plugins()
-	tracer, flush, err := p.tracing(ctx, logger)
-	if err != nil {
-		return err
-	}
-	defer flush()
-	cfg.Telemetry.TracerProvider = tracer
-
-	stopRelay, err := p.attachRelay(ctx, &f.relay, cfg)
-	if err != nil {
-		return err
-	}
-	defer stopRelay()
-	db, err := p.open(ctx, workerConns)
-	if err != nil {
-		return err
-	}
-	defer db.close()
-	eng, err := db.newEngine(cfg)
-	if err != nil {
-		return fmt.Errorf("make the worker: %w", err)
-	}
-	if err := p.attachConsumers(&f.consume, eng, db, cfg); err != nil {
-		return err
-	}
-	if err := web.serve(eng, db); err != nil {
-		return err
-	}
-	return p.workUntilStopped(ctx, eng)
+	return p.withEngine(ctx, f, slog.LevelInfo, func(ctx context.Context, w *work) error {
+		if err := p.attachConsumers(&f.consume, w.engine, w.db, w.config); err != nil {
+			return err
+		}
+		if err := w.monitor.serve(w.engine, w.db); err != nil {
+			return err
+		}
+		return p.workUntilStopped(ctx, w.engine)
+	})
 }
 
 // workUntilStopped starts the engine, waits for a signal or its last iteration,
