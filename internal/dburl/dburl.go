@@ -40,9 +40,12 @@ type Target struct {
 	cfg *pgxpool.Config
 }
 
-// Parse reads postgres://…, sqlite:///relative/path.db or
-// sqlite:////absolute/path.db. It opens nothing.
+// Parse reads postgres://…, libpq's keywords (host=… dbname=…),
+// sqlite:///relative/path.db or sqlite:////absolute/path.db. It opens nothing.
 func Parse(raw string) (*Target, error) {
+	if isKeywords(raw) {
+		return parsePostgres(raw)
+	}
 	switch scheme, _, _ := strings.Cut(raw, ":"); scheme {
 	case "postgres", "postgresql":
 		return parsePostgres(raw)
@@ -55,7 +58,7 @@ func Parse(raw string) (*Target, error) {
 func parsePostgres(raw string) (*Target, error) {
 	cfg, err := pgxpool.ParseConfig(raw)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %s", ErrInvalid, oneLine(err))
+		return nil, fmt.Errorf("%w %q: %s", ErrInvalid, Mask(raw), whyUnreadable(raw, err))
 	}
 	if cfg.ConnConfig.StatementCacheCapacity == 0 && cfg.ConnConfig.DefaultQueryExecMode == pgx.QueryExecModeCacheStatement {
 		// No room for prepared statements: do without, instead of failing each query.
@@ -73,10 +76,10 @@ func parsePostgres(raw string) (*Target, error) {
 func parseSQLite(raw string) (*Target, error) {
 	rest, ok := strings.CutPrefix(raw, "sqlite:///")
 	if !ok {
-		return nil, fmt.Errorf("%w %q: a SQLite file is named with three slashes and a relative path or four slashes and an absolute one", ErrInvalid, raw)
+		return nil, fmt.Errorf("%w %q: a SQLite file is named with three slashes and a relative path or four slashes and an absolute one", ErrInvalid, Mask(raw))
 	}
 	if strings.ContainsAny(rest, "?#") {
-		return nil, fmt.Errorf("%w %q: a SQLite URL takes no options", ErrInvalid, raw)
+		return nil, fmt.Errorf("%w %q: a SQLite URL takes no options", ErrInvalid, Mask(raw))
 	}
 	path, err := url.PathUnescape(rest)
 	switch {
@@ -105,34 +108,22 @@ func (t *Target) Address() string {
 	return net.JoinHostPort(host, strconv.Itoa(int(port)))
 }
 
-// Mask hides the password of a URL, wherever it stands in it.
-func Mask(raw string) string {
-	u, err := url.Parse(raw)
-	if err != nil {
-		if scheme, rest, ok := strings.Cut(raw, "://"); ok {
-			if at := strings.LastIndexByte(rest, '@'); at >= 0 {
-				return scheme + "://***@" + rest[at+1:]
-			}
-		}
-		return raw
-	}
-	var masked bool
-	if _, has := u.User.Password(); has {
-		u.User, masked = url.UserPassword(u.User.Username(), "***"), true
-	}
-	if q := u.Query(); q.Has("password") {
-		q.Set("password", "***")
-		u.RawQuery, masked = q.Encode(), true
-	}
-	if !masked {
-		return raw
-	}
-	return strings.ReplaceAll(u.String(), "%2A%2A%2A", "***")
-}
-
 func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
 
 // hasPoolSize says that the URL sets pool_max_conns itself.
 func (t *Target) hasPoolSize() bool {
-	return t.query().Has("pool_max_conns")
+	_, has := t.setting("pool_max_conns")
+	return has
+}
+
+// setting is what the URL itself says of a parameter.
+func (t *Target) setting(name string) (value string, given bool) {
+	if isKeywords(t.raw) {
+		return keyword(t.raw, name)
+	}
+	u, err := url.Parse(t.raw)
+	if err != nil {
+		return "", false
+	}
+	return u.Query().Get(name), u.Query().Has(name)
 }

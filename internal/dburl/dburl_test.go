@@ -27,6 +27,8 @@ func TestParse(t *testing.T) {
 		{"sqlite:////tmp/with%20space.db", "/tmp/with space.db", dbtx.SQLite},
 		{"postgres://u:p@db.example:6543/x", "db.example:6543", dbtx.Postgres},
 		{"postgresql://u@[::1]/x", "[::1]:5432", dbtx.Postgres},
+		{"host=db.example port=6543 user=u password=p dbname=x", "db.example:6543", dbtx.Postgres},
+		{" host = '/run/pg' dbname=x", "/run/pg/.s.PGSQL.5432", dbtx.Postgres},
 		{"postgres:///x?host=/run/pg", "/run/pg/.s.PGSQL.5432", dbtx.Postgres},
 	} {
 		target, err := dburl.Parse(tt.url)
@@ -58,6 +60,42 @@ func TestMask(t *testing.T) {
 	require.Equal(t, "postgres://h/x?password=***&user=me", dburl.Mask("postgres://h/x?user=me&password=s3cret"))
 	require.Equal(t, "postgres://me@h/x?sslmode=disable", dburl.Mask("postgres://me@h/x?sslmode=disable"))
 	require.Equal(t, "postgres://***@h/x", dburl.Mask("postgres://me:%zz@h/x"))
+	require.Equal(t, "postgres://h:5432/x?user=me@corp", dburl.Mask("postgres://h:5432/x?user=me@corp"))
+	require.Equal(t, "host=h password=*** dbname=x", dburl.Mask("host=h password=hunter2 dbname=x"))
+	require.Equal(t, "password=*** host=h sslpassword=***", dburl.Mask(`password = 'hun\'ter 2' host=h sslpassword=x\ y`))
+	require.Equal(t, "host=h dbname=x", dburl.Mask("host=h dbname=x"))
+}
+
+// Whatever is wrong with a connection string, its password is not repeated.
+func TestPasswordsAreNeverPrinted(t *testing.T) {
+	t.Parallel()
+	for _, raw := range []string{
+		"host=h password=hunter2", "host=h password='hunter2", "host=h password=hun hunter2 dbname=x", "host=h port=x password=hunter2",
+		"password=hunter2", "PASSWORD=hunter2 host=h", "host=h sslpassword=hunter2", "host=h:1 password=a://hunter2", "host=h password=x@hunter2",
+		"mysql://me:hunter2@h/x", "postgres://me:hunter2@h:notaport/x", "postgres://me:x/hunter2@h/x", "postgres://me:1#hunter2@h/x",
+		"postgres://me:1?hunter2@h/x", "postgres://me:a@b/hunter2@h", "postgres:me:hunter2@h/x", "postgres://h/x?password=hunter2&port=y",
+		"postgres://h:nope/x?password=hunter2", "postgres://h/x?password=hunter2&sslmode=odd", "me:hunter2@h/x", "sqlite://me:hunter2@x",
+	} {
+		require.NotContains(t, dburl.Mask(raw), "hunter2", raw)
+		target, err := dburl.Parse(raw)
+		if err != nil {
+			require.ErrorIs(t, err, dburl.ErrInvalid)
+			require.NotContains(t, err.Error(), "hunter2", raw)
+			continue
+		}
+		require.NotContains(t, target.String()+target.Address(), "hunter2", raw)
+	}
+}
+
+func TestPoolSizeOfKeywords(t *testing.T) {
+	t.Parallel()
+	url := "host=127.0.0.1 port=1 connect_timeout=1 pool_max_conns=3 password=p"
+	target, err := dburl.Parse(url)
+	require.NoError(t, err)
+	require.True(t, dburl.HasPoolSize(target))
+	target, err = dburl.Parse("host=127.0.0.1 port=1")
+	require.NoError(t, err)
+	require.False(t, dburl.HasPoolSize(target))
 }
 
 func TestUnreachableServerIsNamed(t *testing.T) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -33,9 +32,9 @@ func (t *Target) suitPooler(ctx context.Context, pool *pgxpool.Pool, cfg *pgxpoo
 	if !prepares(cfg.ConnConfig.DefaultQueryExecMode) || !losesStatements(ctx, cfg.ConnConfig) {
 		return false, nil
 	}
-	if t.query().Has(modeParameter) {
+	if mode, given := t.setting(modeParameter); given {
 		return false, fmt.Errorf("%w %s: the pooler there loses prepared statements, which %s=%s needs; leave it out, or say %s=cache_describe",
-			ErrInvalid, t, modeParameter, t.query().Get(modeParameter), modeParameter)
+			ErrInvalid, t, modeParameter, mode, modeParameter)
 	}
 	// Describing a statement and running it each take one round trip, and neither
 	// needs the other's session.
@@ -44,14 +43,6 @@ func (t *Target) suitPooler(ctx context.Context, pool *pgxpool.Pool, cfg *pgxpoo
 		cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
 	}
 	return true, nil
-}
-
-func (t *Target) query() url.Values {
-	u, err := url.Parse(t.raw)
-	if err != nil {
-		return nil
-	}
-	return u.Query()
 }
 
 // prepares says that a mode needs the same session for two round trips.
