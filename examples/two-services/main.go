@@ -1,7 +1,7 @@
 // Command two-services runs two services that know each other only through
 // RabbitMQ: shop publishes order.placed, shipping handles it and publishes
 // order.shipped, and shop hears of that. It exits with 0 only if every order was
-// shipped exactly once and nothing was lost on the way.
+// shipped once and nothing was lost on the way.
 package main
 
 import (
