@@ -13,9 +13,15 @@ import (
 // Down takes Oxbow's line back, by one version unless told otherwise, and
 // deletes what its tables hold. Once none of it is left, River's table is as
 // River made it. River's line stays unless Options.Main asks for it.
+//
+// While an instance of a worker holds its lease nothing is changed, and the error
+// wraps ErrInUse.
 func Down[TTx any](ctx context.Context, db *dbtx.Database[TTx], opts *Options) (*Result, error) {
 	if opts == nil {
 		opts = &Options{}
+	}
+	if err := CheckVersion(db.Dialect(), opts.To); err != nil {
+		return nil, err
 	}
 	run, err := newRunner(db, opts)
 	if err != nil {
@@ -46,6 +52,11 @@ func (r *runner[TTx]) down(ctx context.Context) error {
 	if target < 0 || target > ours.Current {
 		return fmt.Errorf("cannot go down to version %d: Oxbow's line is at version %d", target, ours.Current)
 	}
+	if target < ours.Current {
+		if err := checkUnused(ctx, r.db); err != nil {
+			return err
+		}
+	}
 	if err := r.downOurs(ctx, ours.Current, target); err != nil || !r.opts.Main {
 		return err
 	}
@@ -54,6 +65,45 @@ func (r *runner[TTx]) down(ctx context.Context) error {
 		return fmt.Errorf("migrate River's tables down: %w", err)
 	}
 	r.note(riverdriver.MigrationLineMain, result)
+	return nil
+}
+
+var sqlAlive = dbtx.Each(aliveSQL("clock_timestamp()"), aliveSQL("datetime('now', 'subsec')"))
+
+func aliveSQL(now string) string {
+	return `
+SELECT instance_id, lease_until FROM {schema}process_heartbeats
+WHERE state = 'alive' AND lease_until > ` + now + ` ORDER BY instance_id`
+}
+
+// checkUnused refuses while a worker runs: it would meet tables that are gone.
+func checkUnused(ctx context.Context, db dbtx.DB) error {
+	rows, err := db.Query(ctx, sqlAlive.For(db))
+	if dbtx.IsUndefinedTable(err) { // dropped by hand
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("look for workers: %w", err)
+	}
+	defer rows.Close()
+	used := &InUseError{}
+	for rows.Next() {
+		var instance Instance
+		var lease dbtx.NullTime
+		if err := rows.Scan(&instance.ID, &lease); err != nil {
+			return fmt.Errorf("look for workers: %w", err)
+		}
+		instance.LeaseUntil = lease.Time
+		used.Instances = append(used.Instances, instance)
+	}
+	switch err := rows.Err(); {
+	case dbtx.IsUndefinedTable(err):
+		return nil
+	case err != nil:
+		return fmt.Errorf("look for workers: %w", err)
+	case len(used.Instances) > 0:
+		return used
+	}
 	return nil
 }
 

@@ -3,6 +3,7 @@ package migrations_test
 import (
 	"database/sql"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
@@ -66,4 +67,38 @@ func TestDownRefusesVersionsThatAreNotThere(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, result.Versions)
 	requireDressed(t, db)
+}
+
+func TestDownRefusesWhileAWorkerIsAlive(t *testing.T) {
+	t.Parallel()
+	both(t, testDownInUse[pgx.Tx], testDownInUse[*sql.Tx])
+}
+
+func testDownInUse[TTx any](t *testing.T, db *dbtx.Database[TTx]) {
+	ctx := t.Context()
+	up(t, db)
+	heartbeats := dbtx.SchemaPrefix(db.Schema()) + "process_heartbeats"
+	now := time.Now()
+	for _, row := range []struct {
+		id, state string
+		lease     time.Time
+	}{{"i-stopped", "stopped", now.Add(time.Hour)}, {"i-over", "alive", now.Add(-time.Hour)}, {"i-alive", "alive", now.Add(time.Hour)}} {
+		_, err := db.Exec(ctx, "INSERT INTO "+heartbeats+" (instance_id, name, state, lease_until) VALUES ($1, 'n', $2, $3)", row.id, row.state, row.lease)
+		require.NoError(t, err)
+	}
+	_, err := migrations.Down(ctx, db, nil)
+	require.ErrorIs(t, err, migrations.ErrInUse)
+	var used *migrations.InUseError
+	require.ErrorAs(t, err, &used)
+	require.Len(t, used.Instances, 1)
+	require.Equal(t, "i-alive", used.Instances[0].ID)
+	require.ErrorContains(t, err, "i-alive until "+used.Instances[0].LeaseUntil.UTC().Format(time.RFC3339))
+	require.ErrorContains(t, err, "stop the workers")
+	requireDressed(t, db)
+
+	_, err = db.Exec(ctx, "UPDATE "+heartbeats+" SET state = 'stopped'")
+	require.NoError(t, err)
+	result, err := migrations.Down(ctx, db, nil)
+	require.NoError(t, err)
+	require.Len(t, result.Versions, 1)
 }

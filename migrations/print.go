@@ -18,6 +18,10 @@ type PrintOptions struct {
 	// Defaults to the pending ones.
 	All bool
 
+	// To is the version of Oxbow's line to end at, as in Options. Defaults to the
+	// newest, and with Down to 0.
+	To *int
+
 	// Down prints the way back of Oxbow's line instead. Defaults to false.
 	Down bool
 }
@@ -29,10 +33,13 @@ func Print(ctx context.Context, db dbtx.DB, opts *PrintOptions) (string, error) 
 	if opts == nil {
 		opts = &PrintOptions{}
 	}
-	if opts.Down {
-		return printDown(db), nil
+	if err := CheckVersion(db.Dialect(), opts.To); err != nil {
+		return "", err
 	}
-	pending, err := printedVersions(ctx, db, opts.All)
+	if opts.Down {
+		return printDown(db, opts.To), nil
+	}
+	pending, err := printedVersions(ctx, db, opts)
 	if err != nil {
 		return "", err
 	}
@@ -52,6 +59,9 @@ func Print(ctx context.Context, db dbtx.DB, opts *PrintOptions) (string, error) 
 		section(&out, fmt.Sprintf("%s %03d: %s", version.Line, version.Version, version.Name), text+recordVersion(db, version))
 	}
 	section(&out, "indexes on River's table", printIndexes(db, fresh))
+	if opts.To != nil && *opts.To == 0 {
+		return out.String(), nil // the views read Oxbow's tables
+	}
 	views := viewSQL(db)
 	if db.Dialect() == dbtx.SQLite {
 		views = printDropViews(db) + "\n" + views
@@ -60,23 +70,44 @@ func Print(ctx context.Context, db dbtx.DB, opts *PrintOptions) (string, error) 
 	return out.String(), nil
 }
 
-func printedVersions(ctx context.Context, db dbtx.DB, all bool) ([]Version, error) {
-	if all {
-		return slices.Concat(knownVersions(db.Dialect(), riverdriver.MigrationLineMain), knownVersions(db.Dialect(), Line)), nil
+func printedVersions(ctx context.Context, db dbtx.DB, opts *PrintOptions) ([]Version, error) {
+	main, ours := knownVersions(db.Dialect(), riverdriver.MigrationLineMain), knownVersions(db.Dialect(), Line)
+	if !opts.All {
+		lines, err := Status(ctx, db)
+		if err != nil {
+			return nil, err
+		}
+		main, ours = lines[0].Pending, lines[1].Pending
 	}
-	lines, err := Status(ctx, db)
-	if err != nil {
-		return nil, err
-	}
-	return slices.Concat(lines[0].Pending, lines[1].Pending), nil
+	return slices.Concat(main, UpTo(ours, opts.To)), nil
 }
 
-func printDown(db dbtx.DB) string {
+// UpTo are the versions until to, or all of them if it is nil.
+func UpTo(versions []Version, to *int) []Version {
+	kept := []Version{}
+	for _, version := range versions {
+		if to == nil || version.Version <= *to {
+			kept = append(kept, version)
+		}
+	}
+	return kept
+}
+
+func printDown(db dbtx.DB, to *int) string {
 	var out strings.Builder
-	section(&out, "views", printDropViews(db))
+	last := 0
+	if to != nil {
+		last = *to
+	}
+	if last == 0 {
+		section(&out, "views", printDropViews(db))
+	}
 	versions := slices.Clone(knownVersions(db.Dialect(), Line))
 	slices.Reverse(versions)
 	for _, version := range versions {
+		if version.Version <= last {
+			break
+		}
 		text := render(readMigration(db.Dialect(), version, "down"), db.Schema())
 		text += fmt.Sprintf("\nDELETE FROM %sriver_migration WHERE line = '%s' AND version = %d;",
 			dbtx.SchemaPrefix(db.Schema()), version.Line, version.Version)

@@ -54,3 +54,36 @@ func runBlocks(t *testing.T, db dbtx.DB, text string) {
 		require.NoError(t, tx.Commit(t.Context()))
 	}
 }
+
+func TestPrintToAVersion(t *testing.T) {
+	t.Parallel()
+	both(t, testPrintTo[pgx.Tx], testPrintTo[*sql.Tx])
+}
+
+func testPrintTo[TTx any](t *testing.T, db *dbtx.Database[TTx]) {
+	ctx := t.Context()
+	none, one, unknown := 0, 1, 99
+	printed := func(opts *migrations.PrintOptions) string {
+		text, err := migrations.Print(ctx, db, opts)
+		require.NoError(t, err)
+		return text
+	}
+	require.Equal(t, printed(nil), printed(&migrations.PrintOptions{To: &one}))
+	text := printed(&migrations.PrintOptions{To: &none})
+	require.NotContains(t, text, "process_heartbeats")
+	runBlocks(t, db, text)
+	lines, err := migrations.Status(ctx, db)
+	require.NoError(t, err)
+	require.Empty(t, lines[0].Pending)
+	require.Zero(t, lines[1].Current)
+
+	runBlocks(t, db, printed(&migrations.PrintOptions{To: &one}))
+	requireDressed(t, db)
+	require.Equal(t, printed(&migrations.PrintOptions{Down: true}), printed(&migrations.PrintOptions{Down: true, To: &none}))
+	require.NotContains(t, printed(&migrations.PrintOptions{Down: true, To: &one}), "DROP")
+	for _, opts := range []*migrations.PrintOptions{{To: &unknown}, {To: &unknown, All: true}, {To: &unknown, Down: true}} {
+		_, err := migrations.Print(ctx, db, opts)
+		require.ErrorIs(t, err, migrations.ErrUnknownVersion)
+		require.ErrorContains(t, err, "have no version 99; they have 0, 1")
+	}
+}

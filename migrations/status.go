@@ -77,6 +77,23 @@ func Check(ctx context.Context, db dbtx.DB) error {
 	return nil
 }
 
+// CheckVersion returns an error that wraps ErrUnknownVersion and names the
+// versions there are, unless Oxbow's line can end at version to. A nil one is
+// whatever is the default.
+func CheckVersion(dialect dbtx.Dialect, to *int) error {
+	if to == nil || *to == 0 {
+		return nil
+	}
+	names := []string{"0"}
+	for _, version := range knownVersions(dialect, Line) {
+		if version.Version == *to {
+			return nil
+		}
+		names = append(names, strconv.Itoa(version.Version))
+	}
+	return fmt.Errorf("%w: Oxbow's migrations have no version %d; they have %s", ErrUnknownVersion, *to, strings.Join(names, ", "))
+}
+
 var (
 	sqlApplied     = dbtx.Both(`SELECT line, version FROM {schema}river_migration`)
 	sqlAppliedMain = dbtx.Both(`SELECT 'main', version FROM {schema}river_migration`)

@@ -51,6 +51,9 @@ func Up[TTx any](ctx context.Context, db *dbtx.Database[TTx], opts *Options) (*R
 	if opts == nil {
 		opts = &Options{}
 	}
+	if err := CheckVersion(db.Dialect(), opts.To); err != nil {
+		return nil, err
+	}
 	run, err := newRunner(db, opts)
 	if err != nil {
 		return nil, err
