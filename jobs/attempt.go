@@ -59,27 +59,27 @@ func (r *Runner) attempt(ctx context.Context, c *claim.Claim, row *rivertype.Job
 		return deadLetter(outcome.SchemaInvalid, err)
 	}
 	handlers := r.Handlers.of(r.Registry, msg)
-	done, err := r.succeeded(ctx, c, msg)
+	past, err := r.history(ctx, c, msg)
 	if err != nil {
 		return r.ownDecision(fmt.Errorf("look up receipts: %w", err), row)
 	}
-	runs, results := r.runMissing(ctx, c, msg, handlers, done)
+	runs, results := r.runMissing(ctx, c, msg, handlers, past)
 	return r.undo(ctx, runs, decide(results, row, len(handlers)), row)
 }
 
 // runMissing runs every handler that has no receipt, each isolated from the
 // others' failures. It stops early only when the claim is lost or the process
 // is stopping: then no new work may begin.
-func (r *Runner) runMissing(ctx context.Context, c *claim.Claim, msg *message, handlers []*handler, done map[string]bool) ([]*handlerRun, []result) {
+func (r *Runner) runMissing(ctx context.Context, c *claim.Claim, msg *message, handlers []*handler, past history) ([]*handlerRun, []result) {
 	missing := make([]*handler, 0, len(handlers))
 	for _, h := range handlers {
-		if !done[h.key] {
+		if !past.succeeded[h.key] {
 			missing = append(missing, h)
 		}
 	}
 	runs, results := make([]*handlerRun, 0, len(missing)), make([]result, 0, len(missing))
 	for i, h := range missing {
-		run := &handlerRun{runner: r, claim: c, msg: msg, handler: h, last: i == len(missing)-1, othersDone: allSucceeded(results)}
+		run := &handlerRun{runner: r, claim: c, msg: msg, handler: h, undoing: past.undoing[h.key], last: i == len(missing)-1, othersDone: allSucceeded(results)}
 		runs, results = append(runs, run), append(results, run.do(ctx))
 		if results[i].kind == claim.Interrupted {
 			break

@@ -21,6 +21,7 @@ type handlerRun struct {
 	msg     *message
 	handler *handler
 
+	undoing    bool // an earlier claim began to undo the handler's steps
 	last       bool // no handler runs after this one
 	othersDone bool // every other handler has its receipt
 
@@ -62,7 +63,7 @@ func (h *handlerRun) run(ctx context.Context) error {
 	h.inTx = h.handler.inTx != nil
 	h.scope = &sideeffect.Scope{
 		DB: h.runner.DB, Claim: h.claim, TenantID: h.msg.TenantID, Scope: h.msg.scope, MessageID: h.msg.id,
-		Handler: h.handler.key, ActorID: h.msg.ActorID, InTx: h.inTx, InUnit: h.runner.Outbox.InUnit,
+		Handler: h.handler.key, ActorID: h.msg.ActorID, InTx: h.inTx, Undoing: h.undoing, InUnit: h.runner.Outbox.InUnit,
 	}
 	ctx = sideeffect.WithScope(context.WithValue(ctx, runKey{}, h), h.scope)
 	if !h.inTx {
@@ -85,7 +86,7 @@ func (h *handlerRun) classify(ctx context.Context, err error) result {
 //
 // Inserts with fn's context use the transaction too.
 func (h *handlerRun) within(ctx context.Context, fn func(ctx context.Context, tx dbtx.Tx) error) error {
-	if err := h.claim.Check(); err != nil {
+	if err := h.mayCommit(); err != nil {
 		return err
 	}
 	defer h.scope.OpenTx()()
@@ -106,7 +107,7 @@ func (h *handlerRun) within(ctx context.Context, fn func(ctx context.Context, tx
 		}
 		return err
 	}
-	if err := h.claim.Check(); err != nil {
+	if err := h.mayCommit(); err != nil {
 		return err
 	}
 	faultpoint.Reach(faultpoint.BeforeReceipt)
@@ -130,6 +131,15 @@ func (h *handlerRun) within(ctx context.Context, fn func(ctx context.Context, tx
 	}
 	faultpoint.Reach(faultpoint.AfterCommit)
 	return nil
+}
+
+// mayCommit refuses a transaction whose claim is lost, or whose event is being
+// undone: it must not be published half undone.
+func (h *handlerRun) mayCommit() error {
+	if h.scope.GivenUp() {
+		return sideeffect.ErrGivenUp
+	}
+	return h.claim.Check()
 }
 
 // lookUpCommit finds out whether a commit whose answer was an error took place.

@@ -10,8 +10,12 @@ import (
 )
 
 var (
-	sqlSucceeded = dbtx.Both(`SELECT handler_key FROM {schema}handler_receipts
-WHERE tenant_id = $1 AND scope = $2 AND message_id = $3 AND status = 'succeeded'`)
+	// Undo steps are recorded before the first of them is called; whether they
+	// are done by now makes no difference, as what was given up stays given up.
+	sqlHistory = dbtx.Both(`SELECT handler_key, 1 FROM {schema}handler_receipts
+WHERE tenant_id = $1 AND scope = $2 AND message_id = $3 AND status = 'succeeded'
+UNION SELECT handler_key, 0 FROM {schema}side_effects
+WHERE tenant_id = $1 AND scope = $2 AND message_id = $3 AND policy = 'compensate'`)
 
 	sqlReceiptOf = dbtx.Both(`SELECT 1 FROM {schema}handler_receipts
 WHERE tenant_id = $1 AND scope = $2 AND message_id = $3 AND handler_key = $4 AND status = 'succeeded' AND claim_version = $5`)
@@ -51,26 +55,36 @@ RETURNING 1`)
 WHERE instance_id = $1 AND state = 'alive'`)
 )
 
-// succeeded returns the keys of the handlers that need not run again. It asks
-// nothing for the first claim of an event.
-func (r *Runner) succeeded(ctx context.Context, c *claim.Claim, msg *message) (map[string]bool, error) {
+// history is what earlier claims of an event left behind, by handler key.
+type history struct {
+	succeeded map[string]bool // has its receipt: need not run again
+	undoing   map[string]bool // was given up: may only be undone
+}
+
+// history asks nothing for the first claim of an event.
+func (r *Runner) history(ctx context.Context, c *claim.Claim, msg *message) (history, error) {
 	if c.Fresh {
-		return nil, nil
+		return history{}, nil
 	}
-	rows, err := r.DB.Query(ctx, sqlSucceeded.For(r.DB), msg.TenantID, msg.scope, msg.id)
+	past := history{succeeded: make(map[string]bool), undoing: make(map[string]bool)}
+	rows, err := r.DB.Query(ctx, sqlHistory.For(r.DB), msg.TenantID, msg.scope, msg.id)
 	if err != nil {
-		return nil, err
+		return past, err
 	}
 	defer rows.Close()
-	done := make(map[string]bool)
 	for rows.Next() {
 		var key string
-		if err := rows.Scan(&key); err != nil {
-			return nil, err
+		var receipt int
+		if err := rows.Scan(&key, &receipt); err != nil {
+			return past, err
 		}
-		done[key] = true
+		if receipt == 1 {
+			past.succeeded[key] = true
+		} else {
+			past.undoing[key] = true
+		}
 	}
-	return done, rows.Err()
+	return past, rows.Err()
 }
 
 // storeReceiptTx stores a success under the fence, in the caller's transaction,

@@ -30,6 +30,10 @@ type Scope struct {
 	// for a transaction in the middle use OpenTx.
 	InTx bool
 
+	// Undoing says that an earlier claim gave the event up and began to undo what
+	// this handler did. See GivenUp.
+	Undoing bool
+
 	// InUnit reports whether a context is that of a transaction which the
 	// handler opened by other means, such as a unit of work; may be nil. On
 	// SQLite, where all share one connection, an effect there would wait for
@@ -73,13 +77,13 @@ func (s *Scope) OpenTx() (closed func()) {
 	return sync.OnceFunc(func() { s.openTx.Add(-1) })
 }
 
-// GivenUp reports whether this attempt learned that the event was given up
-// before and its steps are being undone. Such a handler starts no new step, and
+// GivenUp reports whether the event was given up before and its steps are being
+// undone, as the attempt knew from the start or learned meanwhile. Such a handler starts no new step, and
 // whatever it returns, RunUndos decides how the attempt ends.
 func (s *Scope) GivenUp() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.givenUp
+	return s.Undoing || s.givenUp
 }
 
 // scopeOf returns the context's scope if effects are allowed where it is.

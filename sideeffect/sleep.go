@@ -48,7 +48,7 @@ func (s *Scope) sleep(ctx context.Context, sl *slot, st *step, d time.Duration) 
 		return err
 	}
 	sl.set(is.rec)
-	what, err := st.judge(sl.rec, is.undoing)
+	what, err := st.judge(sl.rec, s.GivenUp())
 	if what == refuse {
 		return err
 	}
@@ -62,7 +62,7 @@ func (s *Scope) sleep(ctx context.Context, sl *slot, st *step, d time.Duration) 
 		return err
 	}
 	left := until.WakeAt.Sub(is.now)
-	if left <= 0 || is.undoing {
+	if left <= 0 || s.GivenUp() {
 		return nil // a handler that is being undone was past this point, or it would not have gone on
 	}
 	return &outcome.Snooze{Delay: left, Sleep: true}
