@@ -2,7 +2,6 @@ package rabbitmq
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -40,8 +39,8 @@ type Config struct {
 	Window int
 
 	// Heartbeat is how often broker and publisher give signs of life; a
-	// connection without one is given up after three times as long. At least 1
-	// second. Defaults to 5 seconds.
+	// connection without one is given up after three times as long. Whole
+	// seconds. Defaults to 5 seconds.
 	Heartbeat time.Duration
 
 	// ConfirmTimeout is how long a message waits for its confirm, at most twice
@@ -92,12 +91,15 @@ const (
 )
 
 func (c *Config) withDefaults() (Config, error) {
+	if c == nil {
+		c = &Config{}
+	}
 	out := *c
 	out.Exchange = cmp.Or(out.Exchange, DefaultExchange)
 	out.Source = cmp.Or(out.Source, "oxbow")
 	out.Channels = cmp.Or(out.Channels, 4)
 	out.Window = cmp.Or(out.Window, 256)
-	out.Heartbeat = cmp.Or(out.Heartbeat, 5*time.Second)
+	out.Heartbeat = cmp.Or(out.Heartbeat, defaultHeartbeat)
 	out.ConfirmTimeout = cmp.Or(out.ConfirmTimeout, 2*out.Heartbeat)
 	out.MaxMessageBytes = cmp.Or(out.MaxMessageBytes, 16<<20)
 	out.Logger = cmp.Or(out.Logger, slog.Default())
@@ -108,10 +110,7 @@ func (c *Config) withDefaults() (Config, error) {
 }
 
 func (c *Config) validate() error {
-	if c.URL == "" {
-		return errors.New("rabbitmq: URL is required, as in amqp://user:password@host:5672/")
-	}
-	if _, err := parseURL(c.URL); err != nil {
+	if err := checkConnection(c.URL, c.Heartbeat); err != nil {
 		return err
 	}
 	if err := checkShort("Exchange", c.Exchange); err != nil {
@@ -119,15 +118,13 @@ func (c *Config) validate() error {
 	}
 	switch {
 	case c.Channels < 1 || c.Channels > maxChannels:
-		return fmt.Errorf("rabbitmq: Channels %d: it must be 1 to %d", c.Channels, maxChannels)
+		return fmt.Errorf("oxbow: Channels %d: it must be 1 to %d", c.Channels, maxChannels)
 	case c.Window < 1 || c.Window > maxWindow:
-		return fmt.Errorf("rabbitmq: Window %d: it must be 1 to %d", c.Window, maxWindow)
-	case c.Heartbeat < time.Second || c.Heartbeat > time.Hour || c.Heartbeat%time.Second != 0:
-		return fmt.Errorf("rabbitmq: Heartbeat %v: it must be whole seconds, from 1s to 1h", c.Heartbeat)
+		return fmt.Errorf("oxbow: Window %d: it must be 1 to %d", c.Window, maxWindow)
 	case c.ConfirmTimeout <= 0 || c.ConfirmTimeout > 2*c.Heartbeat:
-		return fmt.Errorf("rabbitmq: ConfirmTimeout %v: it must be positive and at most twice Heartbeat, %v", c.ConfirmTimeout, 2*c.Heartbeat)
+		return fmt.Errorf("oxbow: ConfirmTimeout %v: it must be positive and at most twice Heartbeat, %v", c.ConfirmTimeout, 2*c.Heartbeat)
 	case c.MaxMessageBytes < 1:
-		return fmt.Errorf("rabbitmq: MaxMessageBytes %d: it must be positive", c.MaxMessageBytes)
+		return fmt.Errorf("oxbow: MaxMessageBytes %d: it must be positive", c.MaxMessageBytes)
 	}
 	return nil
 }
@@ -138,7 +135,7 @@ func (c *Config) routes() (map[string]route, error) {
 	for event, r := range c.Routes {
 		headers, err := normaliseTable(r.Headers)
 		if err != nil {
-			return nil, fmt.Errorf("rabbitmq: Routes[%q].Headers: %w", event, err)
+			return nil, fmt.Errorf("oxbow: Routes[%q].Headers: %w", event, err)
 		}
 		ready := route{exchange: cmp.Or(r.Exchange, c.Exchange), key: cmp.Or(r.Key, event), mandatory: !r.NotMandatory, headers: headers}
 		for _, text := range []string{ready.exchange, ready.key} {

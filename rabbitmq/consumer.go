@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	mathrand "math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -53,8 +52,8 @@ type ConsumerConfig struct {
 	Linger time.Duration
 
 	// Heartbeat is how often broker and consumer give signs of life; a
-	// connection without one is given up after three times as long. At least 1
-	// second. Defaults to 5 seconds.
+	// connection without one is given up after three times as long. Whole
+	// seconds. Defaults to 5 seconds.
 	Heartbeat time.Duration
 
 	// Logger defaults to slog.Default.
@@ -71,16 +70,13 @@ func (c *ConsumerConfig) withDefaults() (ConsumerConfig, error) {
 	out.Prefetch = cmp.Or(out.Prefetch, 200)
 	out.BatchSize = cmp.Or(out.BatchSize, max(1, out.Prefetch/2))
 	out.Linger = cmp.Or(out.Linger, 2*time.Millisecond)
-	out.Heartbeat = cmp.Or(out.Heartbeat, 5*time.Second)
+	out.Heartbeat = cmp.Or(out.Heartbeat, defaultHeartbeat)
 	out.Logger = cmp.Or(out.Logger, slog.Default())
 	return out, out.validate()
 }
 
 func (c *ConsumerConfig) validate() error {
-	if c.URL == "" {
-		return errors.New("rabbitmq: URL is required, as in amqp://user:password@host:5672/")
-	}
-	if _, err := parseURL(c.URL); err != nil {
+	if err := checkConnection(c.URL, c.Heartbeat); err != nil {
 		return err
 	}
 	if err := checkShort("Queue", c.Queue); err != nil {
@@ -88,15 +84,13 @@ func (c *ConsumerConfig) validate() error {
 	}
 	switch {
 	case c.Queue == "" || c.Receiver == nil:
-		return errors.New("rabbitmq: a consumer needs a Queue and a Receiver")
+		return errors.New("oxbow: a consumer needs a Queue and a Receiver")
 	case c.Prefetch < 1 || c.Prefetch > maxPrefetch:
-		return fmt.Errorf("rabbitmq: Prefetch %d: it must be 1 to %d", c.Prefetch, maxPrefetch)
+		return fmt.Errorf("oxbow: Prefetch %d: it must be 1 to %d", c.Prefetch, maxPrefetch)
 	case c.BatchSize < 1 || c.BatchSize > c.Prefetch:
-		return fmt.Errorf("rabbitmq: BatchSize %d: it must be 1 to Prefetch, %d", c.BatchSize, c.Prefetch)
+		return fmt.Errorf("oxbow: BatchSize %d: it must be 1 to Prefetch, %d", c.BatchSize, c.Prefetch)
 	case c.Linger < 0 || c.Linger > time.Second:
-		return fmt.Errorf("rabbitmq: Linger %v: it must be at most 1s", c.Linger)
-	case c.Heartbeat < time.Second || c.Heartbeat > time.Hour:
-		return fmt.Errorf("rabbitmq: Heartbeat %v: it must be from 1s to 1h", c.Heartbeat)
+		return fmt.Errorf("oxbow: Linger %v: it must be at most 1s", c.Linger)
 	}
 	return nil
 }
@@ -187,7 +181,7 @@ func (c *Consumer) Stop(ctx context.Context) error {
 	}
 	c.abandon()
 	<-c.done
-	return fmt.Errorf("rabbitmq: %s: what was received and not stored goes back to the queue: %w", c.Name(), context.Cause(ctx))
+	return fmt.Errorf("oxbow: %s: what was received and not stored goes back to the queue: %w", c.Name(), context.Cause(ctx))
 }
 
 // Ready is nil while the queue is being read and deliveries are being stored.
@@ -197,32 +191,18 @@ func (c *Consumer) setTrouble(err error) { c.trouble.Store(&err) }
 
 // run stays subscribed until soft ends.
 func (c *Consumer) run(soft, hard context.Context) {
-	pause := firstPause
+	var tries retry
 	for soft.Err() == nil {
-		began := time.Now()
 		err := c.subscribed(soft, hard)
 		if soft.Err() != nil {
 			break
 		}
 		c.setTrouble(err)
-		if time.Since(began) > 2*maxPause {
-			pause = firstPause // it stood for a while
-		}
 		c.log.WarnContext(hard, "the queue is not being read; trying again", "error", err)
-		wait(soft, pause/2+mathrand.N(pause)) // so that many processes do not come at once
-		pause = min(2*pause, maxPause)
+		select {
+		case <-soft.Done():
+		case <-tries.again():
+		}
 	}
 	c.setTrouble(errors.New("stopped"))
-}
-
-// wait pauses and reports whether ctx has not ended.
-func wait(ctx context.Context, pause time.Duration) bool {
-	timer := time.NewTimer(pause)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
 }

@@ -1,15 +1,10 @@
 package rabbitmq
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"sync"
 )
-
-// ErrTwoNames says that a queue is read under another consumer's name in the same
-// process already.
-var ErrTwoNames = errors.New("rabbitmq: a queue is read under two consumer names")
 
 // readers are the queues that the process reads.
 var readers = struct {

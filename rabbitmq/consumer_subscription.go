@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	mathrand "math/rand/v2"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -52,7 +51,7 @@ func (c *Consumer) subscribed(soft, hard context.Context) error {
 	}()
 	s := &subscription{Consumer: c, conn: conn, tag: c.name + "-" + rand.Text()}
 	if err := conn.within(soft, rpcTimeout, s.open); err != nil {
-		return fmt.Errorf("rabbitmq: read the queue %s at %s: %w", c.config.Queue, masked(c.config.URL), explainQueue(err))
+		return fmt.Errorf("oxbow: read the queue %s at %s: %w", c.config.Queue, masked(c.config.URL), explainQueue(err))
 	}
 	c.log.InfoContext(hard, "reading the queue", "prefetch", c.config.Prefetch)
 	c.setTrouble(nil)
@@ -146,7 +145,8 @@ func (s *subscription) settle(ctx context.Context, batch []amqp.Delivery) error 
 		deliveries[i] = fromBroker(&batch[i])
 		s.warnOfLimit(ctx, &batch[i])
 	}
-	for pause := firstPause; ; pause = min(2*pause, maxPause) {
+	var tries retry
+	for {
 		err := s.store(ctx, deliveries)
 		if err == nil {
 			break
@@ -154,9 +154,9 @@ func (s *subscription) settle(ctx context.Context, batch []amqp.Delivery) error 
 		s.setTrouble(err)
 		s.log.WarnContext(ctx, "deliveries cannot be stored; trying again", "count", len(batch), "error", err)
 		select {
-		case <-time.After(pause/2 + mathrand.N(pause)):
+		case <-tries.again():
 		case reason := <-s.closed:
-			return fmt.Errorf("rabbitmq: the channel closed while deliveries could not be stored (%s): %w", reply(reason), err)
+			return fmt.Errorf("oxbow: the channel closed while deliveries could not be stored (%s): %w", reply(reason), err)
 		case <-ctx.Done():
 			return err
 		}
@@ -191,9 +191,9 @@ func (s *subscription) whyClosed() error {
 	select {
 	case reason := <-s.closed:
 		if reason != nil {
-			return fmt.Errorf("rabbitmq: the connection or channel was lost: %s", reply(reason))
+			return fmt.Errorf("oxbow: the connection or channel was lost: %s", reply(reason))
 		}
 	default:
 	}
-	return errors.New("rabbitmq: the broker ended the subscription, as it does when the queue is deleted")
+	return errors.New("oxbow: the broker ended the subscription, as it does when the queue is deleted")
 }

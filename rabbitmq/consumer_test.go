@@ -241,6 +241,7 @@ func TestConsumerConfigIsChecked(t *testing.T) {
 		"Queue":    {URL: "amqp://x", Receiver: r},
 		"Receiver": {URL: "amqp://x", Queue: "q"},
 		"Prefetch": {URL: "amqp://x", Queue: "q", Receiver: r, Prefetch: 70_000},
+		"Seconds":  {URL: "amqp://x", Queue: "q", Receiver: r, Heartbeat: 1500 * time.Millisecond},
 		"Batch":    {URL: "amqp://x", Queue: "q", Receiver: r, Prefetch: 10, BatchSize: 11},
 	} {
 		_, err := rabbitmq.NewConsumer(cfg)

@@ -27,6 +27,22 @@ type connection struct {
 	blocked chan amqp.Blocking
 }
 
+const defaultHeartbeat = 5 * time.Second
+
+// checkConnection checks the settings of a connection.
+func checkConnection(rawURL string, heartbeat time.Duration) error {
+	if rawURL == "" {
+		return errors.New("oxbow: URL is required, as in amqp://user:password@host:5672/")
+	}
+	if _, err := parseURL(rawURL); err != nil {
+		return err
+	}
+	if heartbeat < time.Second || heartbeat > time.Hour || heartbeat%time.Second != 0 {
+		return fmt.Errorf("oxbow: Heartbeat %v: it must be whole seconds, from 1s to 1h", heartbeat)
+	}
+	return nil
+}
+
 // parseURL reads an AMQP URL. Its errors do not repeat the URL: it may hold a
 // password.
 func parseURL(raw string) (amqp.URI, error) {
@@ -38,7 +54,7 @@ func parseURL(raw string) (amqp.URI, error) {
 	if errors.As(err, &parse) {
 		err = parse.Err
 	}
-	return amqp.URI{}, fmt.Errorf("rabbitmq: the URL is not of the form amqp://user:password@host:port/vhost: %w", err)
+	return amqp.URI{}, fmt.Errorf("oxbow: the URL is not of the form amqp://user:password@host:port/vhost: %w", err)
 }
 
 // masked is the URL without its password, for messages.
@@ -81,7 +97,7 @@ func dial(ctx context.Context, raw, name string, heartbeat time.Duration) (*conn
 		if s != nil {
 			s.drop()
 		}
-		return nil, fmt.Errorf("rabbitmq: connect to %s: %w", masked(raw), explain(err))
+		return nil, fmt.Errorf("oxbow: connect to %s: %w", masked(raw), explain(err))
 	}
 	return &connection{
 		Connection: conn, socket: s,
@@ -98,7 +114,7 @@ func withHeartbeat(raw string, heartbeat time.Duration) string {
 		return raw
 	}
 	query := u.Query()
-	query.Set("heartbeat", fmt.Sprint(max(1, int(heartbeat.Seconds()))))
+	query.Set("heartbeat", fmt.Sprint(int(heartbeat.Seconds())))
 	u.RawQuery = query.Encode()
 	return u.String()
 }

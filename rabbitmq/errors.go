@@ -10,18 +10,22 @@ import (
 )
 
 // ErrClosed is returned by a Publisher that was closed.
-var ErrClosed = errors.New("rabbitmq: the publisher is closed")
+var ErrClosed = errors.New("oxbow: the publisher is closed")
 
 // ErrNoExchange says that an exchange to publish to does not exist.
-var ErrNoExchange = errors.New("rabbitmq: the exchange does not exist; declare it with `admin broker declare`")
+var ErrNoExchange = errors.New("oxbow: the exchange does not exist; declare it with `admin broker declare`")
 
 // ErrTopologyDiffers is returned by Declare when an exchange or a queue of the
 // name exists with other properties. Nothing is changed then.
-var ErrTopologyDiffers = errors.New("rabbitmq: it exists with other properties")
+var ErrTopologyDiffers = errors.New("oxbow: it exists with other properties")
 
 // ErrNacked says that the broker refused a message, for example because a queue
 // is full. Sending it later may succeed.
-var ErrNacked = errors.New("nacked by broker")
+var ErrNacked = errors.New("oxbow: nacked by broker")
+
+// ErrTwoNames says that a queue is read under another consumer's name in the same
+// process already.
+var ErrTwoNames = errors.New("oxbow: a queue is read under two consumer names")
 
 // uncounted is the error of a publish that was not the event's fault: not sent at
 // all, or its answer lost. No attempt is charged for it.
@@ -32,9 +36,9 @@ type uncounted struct {
 
 func (e *uncounted) Error() string {
 	if e.err == nil {
-		return "rabbitmq: " + e.what
+		return "oxbow: " + e.what
 	}
-	return fmt.Sprintf("rabbitmq: %s: %v", e.what, e.err)
+	return fmt.Sprintf("oxbow: %s: %v", e.what, e.err)
 }
 
 func (e *uncounted) Unwrap() error { return e.err }

@@ -57,7 +57,7 @@ func (p *Publisher) compose(env *outbox.Envelope, claimVersion int64) (*message,
 		{"the event type", env.Type}, {"correlation_id", env.CorrelationID}, {"the routing key", m.key},
 	} {
 		if err := checkShort(property.name, property.text); err != nil {
-			return nil, &outcome.Final{Reason: outcome.PermanentFailure, Err: fmt.Errorf("rabbitmq: %w", err)}
+			return nil, &outcome.Final{Reason: outcome.PermanentFailure, Err: fmt.Errorf("oxbow: %w", err)}
 		}
 	}
 	return m, nil

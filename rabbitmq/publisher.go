@@ -25,7 +25,8 @@ type Publisher struct {
 	session    atomic.Pointer[session]
 	available  atomic.Pointer[availability]
 	quarantine *quarantine
-	recheck    chan struct{} // holds one signal: the exchange may be gone
+	recheck    chan struct{} // holds one signal: Config.Exchange is gone
+	gone       atomic.Bool   // the same, until it was looked into
 
 	mu      sync.Mutex
 	cancel  context.CancelCauseFunc
@@ -43,8 +44,8 @@ type availability struct {
 }
 
 var (
-	errNotStarted = errors.New("rabbitmq: the publisher was not started")
-	errConnecting = errors.New("rabbitmq: not connected yet")
+	errNotStarted = errors.New("oxbow: the publisher was not started")
+	errConnecting = errors.New("oxbow: not connected yet")
 )
 
 // NewPublisher prepares a publisher. It does not connect; Start does.
@@ -110,7 +111,12 @@ func (p *Publisher) spawn(fn func()) bool {
 // Available returns nil while the broker takes events: the connection stands, is
 // not blocked, confirms come, and Config.Exchange exists. A missing exchange of a
 // Route is not in it: it stops only its own events.
-func (p *Publisher) Available() error { return p.available.Load().err }
+func (p *Publisher) Available() error {
+	if err := p.available.Load().err; err != nil || !p.gone.Load() {
+		return err
+	}
+	return p.named(noExchange(p.config.Exchange))
+}
 
 // Check waits until the first try to connect has ended and returns what
 // Available returns then.
@@ -128,22 +134,6 @@ func (p *Publisher) Check(ctx context.Context) error {
 	}
 }
 
-// WaitAvailable waits until Available returns nil, and returns what it last
-// returned when ctx ends before.
-func (p *Publisher) WaitAvailable(ctx context.Context) error {
-	for {
-		now := p.available.Load()
-		if now.err == nil || errors.Is(now.err, ErrClosed) {
-			return now.err
-		}
-		select {
-		case <-now.changed:
-		case <-ctx.Done():
-			return now.err
-		}
-	}
-}
-
 func (p *Publisher) setAvailable(err error) {
 	before := p.available.Load()
 	if before.err == err || before.err != nil && err != nil && before.err.Error() == err.Error() {
@@ -154,7 +144,7 @@ func (p *Publisher) setAvailable(err error) {
 	switch {
 	case err == nil:
 		p.log.Info("the broker takes events", "broker", masked(p.config.URL), "exchange", p.config.Exchange)
-	case err != errConnecting && err != ErrClosed:
+	case err != errConnecting && !errors.Is(err, ErrClosed):
 		p.log.Warn("the broker takes no events: those to be relayed stay pending", "error", err)
 	}
 }
@@ -166,7 +156,8 @@ func (p *Publisher) Destination(eventType string) string { return p.routeOf(even
 // routed it to a queue. See outbox.Publisher for its errors.
 //
 // A message that makes the broker close the channel fails with the broker's
-// reply, such as "404 NOT_FOUND - no exchange …". Others that were on the way
+// reply, such as "404 NOT_FOUND - no exchange …"; if it is Config.Exchange that
+// does not exist, with outbox.ErrUnknownOutcome. Others that were on the way
 // meanwhile are sent again with the same id, and their calls return nil when
 // that went well.
 func (p *Publisher) Publish(ctx context.Context, event *outbox.Envelope, claimVersion int64) error {
@@ -233,7 +224,6 @@ func (p *Publisher) conclude(v verdict, m *message, sent *pending) error {
 		r := sent.lane.takeReturn(sent.id)
 		return outbox.Unroutable(fmt.Errorf("exchange %q routes the key %q to no queue (%d %s)", m.exchange, m.key, r.ReplyCode, r.ReplyText))
 	case channelClosed, unanswered:
-		p.meter.count(m.exchange, "refused")
 		return p.culprit(m, sent.lane.reason)
 	case confirmed:
 	}
@@ -241,20 +231,30 @@ func (p *Publisher) conclude(v verdict, m *message, sent *pending) error {
 	return nil
 }
 
-// culprit is the outcome of a message that alone made the broker close.
+// culprit is the outcome of a message that alone made the broker close. Where
+// Config.Exchange is gone the outage is everybody's.
 func (p *Publisher) culprit(m *message, reason *amqp.Error) error {
 	err := fmt.Errorf("refused by broker: exchange %q, routing key %q: %s", m.exchange, m.key, reply(reason))
+	if reason.Code == amqp.NotFound && m.exchange == p.config.Exchange {
+		p.meter.count(m.exchange, "unknown")
+		p.exchangeGone()
+		return &uncounted{"not taken", err} // nobody's fault: all events go there
+	}
+	p.meter.count(m.exchange, "refused")
 	if limit, ok := sizeRefusal(reason); ok {
 		if limit > 0 && limit < p.sizeLimit.Load() {
 			p.sizeLimit.Store(limit)
 		}
 		return outbox.TooLarge(err)
 	}
-	if reason.Code == amqp.NotFound && m.exchange == p.config.Exchange {
-		select {
-		case p.recheck <- struct{}{}:
-		default:
-		}
-	}
 	return err
+}
+
+// exchangeGone lets nothing be claimed until somebody has looked for the exchange.
+func (p *Publisher) exchangeGone() {
+	p.gone.Store(true)
+	select {
+	case p.recheck <- struct{}{}:
+	default:
+	}
 }

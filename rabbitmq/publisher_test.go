@@ -1,10 +1,12 @@
 package rabbitmq_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync"
 	"testing"
@@ -185,11 +187,21 @@ func TestMissingDefaultExchange(t *testing.T) {
 	require.NoError(t, within(t, p.WaitAvailable))
 	require.NoError(t, p.Publish(t.Context(), newEvent("a"), 1))
 
-	// It goes while the publisher runs: the first to notice fails, then nothing is
-	// claimed.
+	// It goes while the publisher runs: who notices is not charged for it, and
+	// nothing is claimed from then on.
 	require.NoError(t, b.channel.ExchangeDelete(b.exchange, false, false))
-	require.ErrorContains(t, p.Publish(t.Context(), newEvent("a"), 1), "404 NOT_FOUND")
-	require.Eventually(t, func() bool { return errors.Is(p.Available(), rabbitmq.ErrNoExchange) }, patience, 5*time.Millisecond)
+	first := make(chan error, 1)
+	for i, err := range publishMany(t, p, 200, 50, func(int) string { return "a" }) {
+		require.ErrorIs(t, err, outbox.ErrUnknownOutcome, "%d", i)
+		if strings.Contains(err.Error(), "404 NOT_FOUND") {
+			select {
+			case first <- err:
+			default:
+			}
+		}
+	}
+	require.Len(t, first, 1, "somebody has to notice")
+	require.ErrorIs(t, p.Available(), rabbitmq.ErrNoExchange)
 	require.NoError(t, rabbitmq.Declare(t.Context(), b.url, declared))
 	require.NoError(t, within(t, p.WaitAvailable))
 	require.NoError(t, p.Publish(t.Context(), newEvent("a"), 1))
@@ -301,6 +313,22 @@ func TestCloseUnderLoad(t *testing.T) {
 	}
 }
 
+// Only what nobody intended is warned of.
+func TestClosingOnPurposeIsNoWarning(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	absent := "amqp://guest:guest@127.0.0.1:1/"
+	for name, url := range map[string]string{"Connected": b.url, "Absent": absent} {
+		var log bytes.Buffer
+		p := b.unready(t, func(c *rabbitmq.Config) { c.URL, c.Logger = url, slog.New(slog.NewTextHandler(&log, nil)) })
+		_ = within(t, p.Check)
+		require.NoError(t, p.Close())
+		require.ErrorIs(t, p.Available(), rabbitmq.ErrClosed)
+		require.NotContains(t, log.String(), "the publisher is closed", name)
+		require.Equal(t, url == absent, strings.Contains(log.String(), "level=WARN"), name)
+	}
+}
+
 func TestNoConnection(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ url, says string }{
@@ -328,6 +356,7 @@ func TestConfigIsChecked(t *testing.T) {
 		"amqp://user":       func(c *rabbitmq.Config) { c.URL = "http://guest:s3cret@x" },
 		"amqp://user:passw": func(c *rabbitmq.Config) { c.URL = "amqp://guest:s3cret%zz@x" },
 		"Heartbeat":         func(c *rabbitmq.Config) { c.Heartbeat = -1 },
+		"whole seconds":     func(c *rabbitmq.Config) { c.Heartbeat = 1500 * time.Millisecond },
 		"ConfirmTimeout":    func(c *rabbitmq.Config) { c.ConfirmTimeout = time.Minute },
 		"Channels":          func(c *rabbitmq.Config) { c.Channels = -1 },
 		"Window":            func(c *rabbitmq.Config) { c.Window = -1 },
@@ -349,6 +378,8 @@ func TestConfigIsChecked(t *testing.T) {
 		require.ErrorContains(t, err, want)
 		require.NotContains(t, err.Error(), "s3cret")
 	}
+	_, err := rabbitmq.NewPublisher(nil)
+	require.ErrorContains(t, err, "URL is required")
 }
 
 func TestDeclare(t *testing.T) {

@@ -79,6 +79,10 @@ func (q *quarantine) publish(ctx context.Context, m *message) error {
 	case <-p.life.Done():
 		return &uncounted{"not sent again", ErrClosed}
 	}
+	if err := p.Available(); err != nil {
+		<-q.turn
+		return &uncounted{"not sent again yet", err}
+	}
 	done := make(chan error, 1)
 	spawned := p.spawn(func() {
 		defer func() { <-q.turn }()

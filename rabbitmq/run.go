@@ -5,17 +5,10 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	mathrand "math/rand/v2"
 	"slices"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
-)
-
-// The pauses between two tries to connect, each with its jitter.
-const (
-	firstPause = 100 * time.Millisecond
-	maxPause   = 3 * time.Second
 )
 
 // checkInterval is how often a session looks at itself.
@@ -23,21 +16,16 @@ const checkInterval = 500 * time.Millisecond
 
 // run stays connected until ctx ends.
 func (p *Publisher) run(ctx context.Context) {
-	pause := firstPause
+	var tries retry
 	for ctx.Err() == nil {
-		began := time.Now()
 		p.connected(ctx)
 		if ctx.Err() != nil {
 			return
 		}
-		if time.Since(began) > 2*maxPause {
-			pause = firstPause // it stood for a while
-		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(pause/2 + mathrand.N(pause)): // so that many processes do not come at once
+		case <-tries.again():
 		}
-		pause = min(2*pause, maxPause)
 	}
 }
 
@@ -45,7 +33,7 @@ func (p *Publisher) run(ctx context.Context) {
 func (p *Publisher) connected(ctx context.Context) {
 	conn, err := dial(ctx, p.config.URL, "oxbow relay", p.config.Heartbeat)
 	if err != nil {
-		p.setAvailable(err)
+		p.lost(ctx, err)
 		return
 	}
 	p.meter.connects.Add(ctx, 1)
@@ -64,7 +52,21 @@ func (p *Publisher) connected(ctx context.Context) {
 	if lost, is := lossOf(conn); is {
 		err = fmt.Errorf("the connection was lost: %s", reply(lost))
 	}
-	p.setAvailable(fmt.Errorf("rabbitmq: %s: %w", masked(p.config.URL), err)) // before the rest is cleared away
+	p.lost(ctx, p.named(err)) // before the rest is cleared away
+}
+
+// lost makes known why there is no connection. One that was closed on purpose is
+// nothing to warn of.
+func (p *Publisher) lost(ctx context.Context, err error) {
+	if ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	p.setAvailable(err)
+}
+
+// named puts the broker's address before an error.
+func (p *Publisher) named(err error) error {
+	return fmt.Errorf("oxbow: %s: %w", masked(p.config.URL), err)
 }
 
 // lossOf is the reason of a connection that is closed.
@@ -169,6 +171,9 @@ func (p *Publisher) serve(ctx context.Context, s *session) error {
 	blocked := s.conn.blocked
 	for {
 		p.noteWith(s, exchange)
+		if len(p.recheck) == 0 {
+			p.gone.Store(false) // noted, or back
+		}
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -226,7 +231,7 @@ func (p *Publisher) noteWith(s *session, exchange error) {
 		err = exchange
 	}
 	if err != nil {
-		err = fmt.Errorf("rabbitmq: %s: %w", masked(p.config.URL), err)
+		err = p.named(err)
 	}
 	p.setAvailable(err)
 }
@@ -245,13 +250,15 @@ func (p *Publisher) checkExchanges(ctx context.Context, s *session) error {
 		switch {
 		case err != nil || exists:
 		case name == p.config.Exchange:
-			missing = fmt.Errorf("exchange %q: %w", name, ErrNoExchange)
+			missing = noExchange(name)
 		case p.quarantine.firstSight(name):
 			p.log.Warn("the exchange of a route does not exist: its events will fail", "exchange", name)
 		}
 	}
 	return missing
 }
+
+func noExchange(name string) error { return fmt.Errorf("exchange %q: %w", name, ErrNoExchange) }
 
 // firstSight makes an exchange one that is published to alone, and says whether
 // that is new.

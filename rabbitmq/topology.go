@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 )
@@ -30,17 +29,17 @@ type Topology struct {
 func Declare(ctx context.Context, url string, topology Topology) error {
 	topology.Exchange = cmp.Or(topology.Exchange, DefaultExchange)
 	if topology.Queue == "" && len(topology.Bindings) > 0 {
-		return errors.New("rabbitmq: bindings need a queue")
+		return errors.New("oxbow: bindings need a queue")
 	}
 	if topology.Queue != "" && len(topology.Bindings) == 0 {
 		topology.Bindings = []string{"#"}
 	}
 	for _, name := range append([]string{topology.Exchange, topology.Queue}, topology.Bindings...) {
 		if err := checkShort("a name", name); err != nil {
-			return fmt.Errorf("rabbitmq: %w", err)
+			return fmt.Errorf("oxbow: %w", err)
 		}
 	}
-	conn, err := dial(ctx, url, "oxbow declare", 5*time.Second)
+	conn, err := dial(ctx, url, "oxbow declare", defaultHeartbeat)
 	if err != nil {
 		return err
 	}
@@ -73,7 +72,7 @@ func declare(conn *connection, topology Topology) error {
 // Delete removes the exchange and the queue that are named, with every message in
 // the queue. What does not exist is no error.
 func Delete(ctx context.Context, url string, topology Topology) error {
-	conn, err := dial(ctx, url, "oxbow delete", 5*time.Second)
+	conn, err := dial(ctx, url, "oxbow delete", defaultHeartbeat)
 	if err != nil {
 		return err
 	}

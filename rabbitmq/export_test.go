@@ -1,0 +1,29 @@
+package rabbitmq
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// WaitAvailable waits until Available returns nil, and returns what it last
+// returned when ctx ends before.
+func (p *Publisher) WaitAvailable(ctx context.Context) error {
+	for {
+		now := p.available.Load()
+		if now.err == nil || errors.Is(now.err, ErrClosed) {
+			return now.err
+		}
+		select {
+		case <-now.changed:
+		case <-ctx.Done():
+			return now.err
+		}
+	}
+}
+
+// Retry is what paces tries.
+type Retry = retry
+
+// Again is when the next try is due.
+func (r *retry) Again() <-chan time.Time { return r.again() }
