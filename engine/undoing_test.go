@@ -69,3 +69,91 @@ func TestWhatIsBeingUndoneIsNotPublished(t *testing.T) {
 		})
 	}
 }
+
+// A handler that has its receipt stands; only the one that gave up is undone.
+func TestASucceededHandlerIsNotUndone(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, db dbtest.DB) {
+		b := setup(t, db)
+		var undoneA, undoneB atomic.Int32
+		app := jobs.App{Name: "test", Install: func(in *jobs.Installer) error {
+			if err := outbox.Register[probe](in.Registry, nil); err != nil {
+				return err
+			}
+			if err := jobs.Handle(in, "a", func(ctx context.Context, _ outbox.Event[probe]) error {
+				return undoable(ctx, "charge", func(context.Context) error { undoneA.Add(1); return nil })
+			}, nil); err != nil {
+				return err
+			}
+			return jobs.Handle(in, "b", func(ctx context.Context, _ outbox.Event[probe]) error {
+				if err := undoable(ctx, "reserve", func(context.Context) error {
+					if undoneB.Add(1) == 1 {
+						return errors.New("not yet")
+					}
+					return nil
+				}); err != nil {
+					return err
+				}
+				return jobs.Permanent(errors.New("b never works"))
+			}, nil)
+		}}
+		e := b.start(app, nil)
+		b.eventually(b.insert(e, "x", nil), "discarded")
+		require.Zero(t, undoneA.Load())
+		require.EqualValues(t, 2, undoneB.Load())
+		require.Equal(t, "succeeded", b.one(`SELECT status FROM `+b.table("handler_receipts")+` WHERE handler_key = 'a'`))
+		require.Equal(t, "1", b.one(`SELECT CAST(count(*) AS text) FROM `+b.table("side_effects")+` WHERE policy = 'compensate'`))
+	})
+}
+
+// A stop while undoing decides nothing: another worker goes on.
+func TestAStopInterruptsTheUndoing(t *testing.T) {
+	t.Parallel()
+	for _, when := range []string{"before the undo", "in the undo"} {
+		t.Run(when, func(t *testing.T) {
+			t.Parallel()
+			dbtest.Each(t, func(t *testing.T, db dbtest.DB) {
+				b := setup(t, db)
+				reached, stopped := make(chan struct{}, 10), make(chan struct{})
+				var undone atomic.Int32
+				wait := func(ctx context.Context) error {
+					select {
+					case <-stopped:
+						return nil
+					default:
+					}
+					reached <- struct{}{}
+					<-ctx.Done()
+					return ctx.Err()
+				}
+				app := b.app(behaviours{"order": func(ctx context.Context, _ outbox.Event[probe]) error {
+					if err := undoable(ctx, "reserve", func(ctx context.Context) error {
+						if err := wait(ctx); when == "in the undo" && err != nil {
+							return err
+						}
+						undone.Add(1)
+						return nil
+					}); err != nil {
+						return err
+					}
+					if when == "before the undo" {
+						_ = wait(ctx)
+					}
+					return jobs.Permanent(errors.New("no"))
+				}})
+				e := b.start(app, nil)
+				id := b.insert(e, "order", &outbox.InsertOpts{MaxAttempts: 1})
+				<-reached
+				require.NoError(t, e.StopNow(context.Background()))
+				r := b.row(id)
+				require.NotEqual(t, "discarded", r.State)
+				require.Zero(t, r.Attempt)
+				require.Zero(t, undone.Load())
+				close(stopped)
+				b.start(app, nil)
+				require.Equal(t, "permanent", b.eventually(id, "discarded").Metadata["oxbow:dead_letter_reason"])
+				require.EqualValues(t, 1, undone.Load())
+			})
+		})
+	}
+}

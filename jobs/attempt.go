@@ -46,7 +46,7 @@ func (r *Runner) Run(ctx context.Context, c *claim.Claim, row *rivertype.JobRow)
 func (r *Runner) attempt(ctx context.Context, c *claim.Claim, row *rivertype.JobRow) claim.Decision {
 	msg, err := r.readMessage(ctx, row)
 	if err != nil {
-		return r.unread(err, row)
+		return r.unread(ctx, err, row)
 	}
 	ctx = outbox.WithEvent(ctx, &msg.Envelope)
 	if r.Tracer != nil {
@@ -61,10 +61,10 @@ func (r *Runner) attempt(ctx context.Context, c *claim.Claim, row *rivertype.Job
 	handlers := r.Handlers.of(r.Registry, msg)
 	past, err := r.history(ctx, c, msg)
 	if err != nil {
-		return r.ownDecision(fmt.Errorf("look up receipts: %w", err), row)
+		return r.ownDecision(ctx, fmt.Errorf("look up receipts: %w", err), row)
 	}
 	runs, results := r.runMissing(ctx, c, msg, handlers, past)
-	return r.undo(ctx, runs, decide(results, row, len(handlers)), row)
+	return r.undo(ctx, runs, results, decide(results, row, len(handlers)), row)
 }
 
 // runMissing runs every handler that has no receipt, each isolated from the
@@ -189,11 +189,11 @@ func firstTrace(results []result) string {
 
 // unread is the outcome of a row that holds no event: it never will. Only the
 // question whether a tenant is known may have another answer later.
-func (r *Runner) unread(err error, row *rivertype.JobRow) claim.Decision {
+func (r *Runner) unread(ctx context.Context, err error, row *rivertype.JobRow) claim.Decision {
 	if final := (*outcome.Final)(nil); errors.As(err, &final) {
 		return deadLetter(final.Reason, final.Err)
 	}
-	return r.ownDecision(err, row)
+	return r.ownDecision(ctx, err, row)
 }
 
 func deadLetter(reason outcome.Reason, err error) claim.Decision {
@@ -203,8 +203,8 @@ func deadLetter(reason outcome.Reason, err error) claim.Decision {
 // ownDecision is for failures of the pipeline's own statements. An outage is not
 // the event's fault and uses no attempt; anything else is treated as a failed
 // attempt, so that it cannot go round for ever.
-func (r *Runner) ownDecision(err error, row *rivertype.JobRow) claim.Decision {
-	res := r.classify(context.Background(), ourFailure(err), "", func() time.Duration { return delayOf(Exponential{}, row.Attempt) })
+func (r *Runner) ownDecision(ctx context.Context, err error, row *rivertype.JobRow) claim.Decision {
+	res := r.classify(ctx, ourFailure(err), "", func() time.Duration { return delayOf(Exponential{}, row.Attempt) })
 	return decide([]result{res}, row, 1)
 }
 

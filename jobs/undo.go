@@ -16,12 +16,15 @@ import (
 // the event is given up and before its dead letter is written. Without such
 // steps it does nothing. An undo step that fails keeps the event failed; its
 // tries use no attempt and have a budget of their own.
-func (r *Runner) undo(ctx context.Context, runs []*handlerRun, d claim.Decision, row *rivertype.JobRow) claim.Decision {
+//
+// A handler that succeeded is not undone because another one gave up: what it
+// did stands, and its receipt says so.
+func (r *Runner) undo(ctx context.Context, runs []*handlerRun, results []result, d claim.Decision, row *rivertype.JobRow) claim.Decision {
 	if d.Kind != claim.DeadLetter || d.Reason != outcome.PermanentFailure && d.Reason != outcome.AttemptsExhausted {
 		return d
 	}
-	for _, run := range runs {
-		if run.scope == nil {
+	for i, run := range runs {
+		if run.scope == nil || results[i].kind == claim.Published {
 			continue
 		}
 		why := &outcome.Final{Reason: d.Reason, Err: errors.New(d.Error)}
@@ -35,10 +38,23 @@ func (r *Runner) undo(ctx context.Context, runs []*handlerRun, d claim.Decision,
 		case errors.As(err, &missing):
 			return claim.Decision{Kind: claim.Failed, Uncounted: true, Delay: delayOf(r.backoffOf(run.handler), missing.Tries), Error: outcome.ErrorText(err)}
 		case err != nil:
-			return r.ownDecision(err, row)
+			return r.cutUndo(ctx, err, row)
 		case final != nil && final != why:
 			d.Reason, d.Error = final.Reason, outcome.ErrorText(final)
 		}
 	}
+	return d
+}
+
+// cutUndo is the outcome when something other than an undo step ended the
+// undoing: a stop, a lost lease, the database. Nothing is decided, no attempt is
+// used, and it counts toward no limit: the event may not become a dead letter
+// before its steps are undone.
+func (r *Runner) cutUndo(ctx context.Context, err error, row *rivertype.JobRow) claim.Decision {
+	d := r.ownDecision(ctx, err, row)
+	if d.Kind != claim.Interrupted {
+		d = claim.Decision{Kind: claim.Failed, Delay: delayOf(Exponential{}, row.Attempt), Error: outcome.ErrorText(err)}
+	}
+	d.Uncounted = true
 	return d
 }
