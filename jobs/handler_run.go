@@ -103,7 +103,7 @@ func (h *handlerRun) within(ctx context.Context, fn func(ctx context.Context, tx
 	}
 	if err != nil {
 		if tx.Broken() && ctx.Err() == nil {
-			return &ownFailure{err}
+			return &outcome.Own{Err: err}
 		}
 		return err
 	}
@@ -155,7 +155,7 @@ func (h *handlerRun) lookUpCommit(ctx context.Context, commitErr error) error {
 		case err == nil && found:
 			return nil
 		case err == nil:
-			return fmt.Errorf("commit: %w", commitErr)
+			return ourFailure(fmt.Errorf("commit: %w", commitErr))
 		case h.claim.Check() != nil:
 			return h.claim.Check()
 		}

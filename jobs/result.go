@@ -54,7 +54,7 @@ func (r *Runner) classify(ctx context.Context, err error, handler string, retryI
 		panicked *guard.PanicError
 		final    *outcome.Final
 		snooze   *outcome.Snooze
-		ours     *ownFailure
+		ours     *outcome.Own
 		special  *outcome.Exhausting
 	)
 	switch {
@@ -70,7 +70,7 @@ func (r *Runner) classify(ctx context.Context, err error, handler string, retryI
 		res.kind, res.uncounted = claim.Interrupted, errors.Is(context.Cause(ctx), outcome.ErrLeaseLost)
 	case errors.Is(err, outbox.ErrUnknownOutcome):
 		res.kind, res.delay, res.uncounted = claim.Interrupted, databasePause, true
-	case errors.As(err, &ours):
+	case errors.As(err, &ours) && ours != nil:
 		res.kind, res.delay, res.uncounted = claim.Interrupted, databasePause, true
 	case dbtx.IsOutage(err) || dbtx.IsTransient(err) && r.databaseAway(ctx):
 		res.kind, res.delay = claim.Interrupted, databasePause
@@ -83,16 +83,10 @@ func (r *Runner) classify(ctx context.Context, err error, handler string, retryI
 	return res
 }
 
-// ownFailure is an outage that our own statements met. It is not the event's
-// fault.
-type ownFailure struct{ err error }
-
-func (e *ownFailure) Error() string { return e.err.Error() }
-func (e *ownFailure) Unwrap() error { return e.err }
-
+// ourFailure marks the error of one of our own statements, if it was an outage.
 func ourFailure(err error) error {
 	if dbtx.IsTransient(err) {
-		return &ownFailure{err}
+		return &outcome.Own{Err: err}
 	}
 	return err
 }

@@ -170,6 +170,10 @@ func (s *Scope) settle(ctx context.Context, sl *slot, rec *record, callErr error
 		return rec.response, callErr
 	case is(err, ErrLeaseLost):
 		return "", err
+	case rec.status == statusInDoubt && isOwn(err):
+		// The intent is recorded: the next attempt puts the effect in doubt,
+		// which only a recorded doubt lets an operator settle.
+		return "", fmt.Errorf("%w (the call's end, which is not recorded: %s)", err, outcome.ErrorText(callErr))
 	case callErr != nil:
 		return "", fmt.Errorf("%w (and its record was not stored: %v)", callErr, err) //nolint:errorlint // the call's error decides
 	case is(err, errChanged):

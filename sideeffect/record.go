@@ -103,7 +103,7 @@ func (s *Scope) lookUp(ctx context.Context, key string) (found, error) {
 	err := s.DB.QueryRow(ctx, findRecord.For(s.DB), s.Claim.JobID, s.TenantID, s.Scope, s.MessageID, s.Handler, key).
 		Scan(&status, &policy, &digest, &response, &lastError, &version, &attempts, &replays, &undos, &nowMicros)
 	if err != nil {
-		return found{}, fmt.Errorf("look up side effect %q: %w", key, err)
+		return found{}, ourFailure(ctx, fmt.Errorf("look up side effect %q: %w", key, err))
 	}
 	out := found{undoing: undos > 0, now: time.UnixMicro(nowMicros).UTC()}
 	if out.undoing {
@@ -168,10 +168,20 @@ func (s *Scope) write(ctx context.Context, sl *slot, rec *record, calls int) err
 		select {
 		case <-ctx.Done():
 			sl.forget() // it may have been stored: the next look-up says
-			return err
+			return &outcome.Own{Err: err}
 		case <-time.After(pause):
 		}
 	}
+}
+
+// ourFailure marks the error of one of our own statements, if it was an outage,
+// so that it uses no attempt of the event. The end of the caller's context is
+// none.
+func ourFailure(ctx context.Context, err error) error {
+	if ctx.Err() == nil && dbtx.IsTransient(err) {
+		return &outcome.Own{Err: err}
+	}
+	return err
 }
 
 // errChanged says that another writer came between a look-up and a write.
@@ -201,7 +211,7 @@ func (s *Scope) writeOnce(ctx context.Context, sl *slot, rec *record, calls int)
 func (s *Scope) owns(ctx context.Context) error {
 	var own int
 	if err := s.DB.QueryRow(ctx, ownsEvent.For(s.DB), s.Claim.Args()...).Scan(&own); err != nil {
-		return fmt.Errorf("check the claim: %w", err)
+		return ourFailure(ctx, fmt.Errorf("check the claim: %w", err))
 	}
 	if own == 0 {
 		s.Claim.Void() // a handler that goes on all the same starts no further step

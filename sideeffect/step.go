@@ -125,7 +125,7 @@ func (st *step) final(reason outcome.Reason, sentinel, cause error) error {
 	return &outcome.Final{Reason: reason, Err: fmt.Errorf("side effect %q: %w: %w", st.key, sentinel, cause)}
 }
 
-// is, isNotExecuted and isPermanent survive errors whose methods panic.
+// is, isNotExecuted, isOwn and isPermanent survive errors whose methods panic.
 func is(err, target error) (yes bool) {
 	defer func() { _ = recover() }()
 	return errors.Is(err, target)
@@ -134,6 +134,12 @@ func is(err, target error) (yes bool) {
 func isNotExecuted(err error) (yes bool) {
 	defer func() { _ = recover() }()
 	var e *notExecuted
+	return errors.As(err, &e)
+}
+
+func isOwn(err error) (yes bool) {
+	defer func() { _ = recover() }()
+	var e *outcome.Own
 	return errors.As(err, &e)
 }
 

@@ -147,15 +147,20 @@ func (s *Scope) undoSteps(ctx context.Context) (steps []*undoStep, begun *outcom
 	return steps, begun, nil
 }
 
-func (s *Scope) recordedUndos(ctx context.Context) (map[string]*undoStep, error) {
+func (s *Scope) recordedUndos(ctx context.Context) (recorded map[string]*undoStep, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout) // a stop must not hide that there are none
 	defer cancel()
+	defer func() {
+		if dbtx.IsTransient(err) {
+			err = &outcome.Own{Err: err}
+		}
+	}()
 	rows, err := s.DB.Query(ctx, listUndos.For(s.DB), s.TenantID, s.Scope, s.MessageID, s.Handler)
 	if err != nil {
 		return nil, fmt.Errorf("list undo steps: %w", err)
 	}
 	defer rows.Close()
-	recorded := make(map[string]*undoStep)
+	recorded = make(map[string]*undoStep)
 	for rows.Next() {
 		rec := &record{policy: policyCompensate}
 		var response, lastError *string

@@ -86,3 +86,13 @@ type Exhausting struct {
 
 func (e *Exhausting) Error() string { return string(e.Reason) + ": " + e.Err.Error() }
 func (e *Exhausting) Unwrap() error { return e.Err }
+
+// Own is a failure of Oxbow's own statements that is not the event's fault, such
+// as a lost connection or a lock that was not to be had in time. It interrupts
+// the attempt, which counts toward nothing.
+type Own struct {
+	Err error
+}
+
+func (e *Own) Error() string { return e.Err.Error() }
+func (e *Own) Unwrap() error { return e.Err }
