@@ -73,7 +73,9 @@ func (p *Program) attachConsumers(f *consumeFlag, eng *engine.Engine, db databas
 		if err != nil {
 			return usagef("--consume %s=%s: %w", c.queue, c.consumer, err)
 		}
-		eng.Attach(consumer)
+		if err := eng.Attach(consumer); err != nil {
+			return err
+		}
 	}
 	return nil
 }

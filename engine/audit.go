@@ -60,7 +60,7 @@ func (c *core) storeSilent(ctx context.Context) error {
 	}
 	for _, oc := range c.claims.all() {
 		switch {
-		case !oc.returned.Load():
+		case !oc.returned.Load() || oc.straggling.Load() != nil:
 			continue
 		case oc.silentSince.IsZero():
 			oc.silentSince = time.Now()

@@ -28,6 +28,9 @@ type openClaim struct {
 	// outcome was reported. Only the audit uses it.
 	silentSince time.Time
 
+	// straggling is its outcome, if a lock on the row keeps it from being stored.
+	straggling atomic.Pointer[ending]
+
 	// triedBefore says that storing its outcome met an error whose effect on the
 	// database is not known.
 	triedBefore atomic.Bool
@@ -77,6 +80,7 @@ func (c *claims) close(oc *openClaim) bool {
 	}
 	c.markReturned(oc)
 	delete(c.open, oc.JobID)
+	oc.Void() // code that its handler left running starts no further step
 	if c.watched {
 		close(c.closed)
 		c.closed, c.watched = make(chan struct{}), false

@@ -30,11 +30,27 @@ type Engine struct {
 
 	mu      sync.Mutex
 	river   riverClient
-	started bool
-	stopped bool
+	phase   phase
+	stopErr error              // of the stop that ended it
 	end     context.CancelFunc // ends the lease and the housekeeping
 	loops   sync.WaitGroup
+
+	hurry     chan struct{} // closed when a stop is to wait no longer
+	hurryOnce sync.Once
 }
+
+// phase is how far an engine has come: it starts once and stops once.
+type phase int
+
+const (
+	fresh phase = iota
+	running
+	ended
+)
+
+// ErrEnded is returned by Start and DispatchOnce when the engine was stopped, or
+// its start went wrong. Make a new one.
+var ErrEnded = errors.New("oxbow: the engine has ended: make a new one with engine.New")
 
 // riverClient is what the engine needs of a river.Client, whatever its TTx.
 type riverClient interface {
@@ -109,7 +125,7 @@ func New[TTx any](db *dbtx.Database[TTx], cfg *Config) (*Engine, error) {
 		}
 		return rc, nil
 	}
-	e := &Engine{core: c, client: neutral, handlers: handlers, newRiver: newRiver}
+	e := &Engine{core: c, client: neutral, handlers: handlers, newRiver: newRiver, hurry: make(chan struct{})}
 	e.river, err = newRiver(false)
 	return e, err
 }
@@ -160,7 +176,7 @@ func (c *core) riverConfig(workers *river.Workers, schema string, once bool) *ri
 		config.LeaderElectionDisabled, config.PollOnly, config.PeriodicJobs = true, true, nil
 		config.FetchPollInterval = 20 * time.Millisecond
 	}
-	config.Plugins = append([]rivertype.Plugin{&guardMiddleware{core: c}}, c.config.River.Plugins...)
+	config.Plugins = append([]rivertype.Plugin{newGuardMiddleware(c)}, c.config.River.Plugins...)
 	return config
 }
 
@@ -180,8 +196,12 @@ func reindexed() []string {
 func (e *Engine) Start(ctx context.Context) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.started {
+	switch e.phase {
+	case running:
 		return nil
+	case ended:
+		return ErrEnded
+	case fresh:
 	}
 	c := e.core
 	if err := c.agree(ctx); err != nil {
@@ -204,9 +224,11 @@ func (e *Engine) Start(ctx context.Context) error {
 		_ = c.lease.release(ctx)
 		return fmt.Errorf("start River: %w", err)
 	}
-	e.started = true
+	e.phase = running
 	if err := e.services.start(ctx); err != nil {
-		return errors.Join(err, e.halt(context.WithoutCancel(ctx), riverClient.StopAndCancel, hardStop))
+		e.hurryOnce.Do(func() { close(e.hurry) })
+		e.phase = ended
+		return errors.Join(err, e.halt(context.WithoutCancel(ctx), hardStop))
 	}
 	return nil
 }

@@ -25,3 +25,10 @@ func (e *Engine) Prune(ctx context.Context) error { return e.core.prune(ctx) }
 func (e *Engine) StrangeLeader(ctx context.Context) (string, error) {
 	return e.core.strangeLeader(ctx)
 }
+
+// Stopping says that the gate is shut for good.
+func (e *Engine) Stopping() bool {
+	e.core.gate.mu.Lock()
+	defer e.core.gate.mu.Unlock()
+	return e.core.gate.stopped
+}

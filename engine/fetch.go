@@ -46,10 +46,12 @@ func (p *pilot) JobGetAvailable(ctx context.Context, exec riverdriver.Executor, 
 	defer cancel()
 	losses := c.lease.lossCount()
 	if marked, err := c.lease.look(ctx); err != nil || marked {
+		pass.err = err
 		return &riverdriver.JobGetAvailableResult{}, err
 	}
 	res, err := p.Pilot.JobGetAvailable(ctx, exec, state, &limited)
 	if err != nil {
+		pass.err = err
 		return nil, err
 	}
 	kept := res.Jobs[:0]

@@ -15,8 +15,8 @@ type gate struct {
 	begun      int             // fetches begun so far
 	underWay   map[int]bool    // by their number
 	dry        map[string]bool // queues whose last fetch found less than it asked for
+	failure    error           // of the last fetch that failed
 	iterations int
-	claimed    int
 
 	stopped bool
 	budget  int // claims that may still be taken, or unlimited
@@ -36,6 +36,7 @@ type pass struct {
 	queue                 string
 	number, room, claimed int
 	counted               bool // as an iteration
+	err                   error
 }
 
 // enter gives a fetch room for at most asked claims, possibly none. Every fetch
@@ -55,7 +56,7 @@ func (g *gate) enter(queue string, asked int) *pass {
 
 func (g *gate) room() int {
 	c := g.core
-	if g.stopped || len(g.reasons) > 0 || g.spent() || c.lease.lost() != nil || c.claims.suspects() > 0 {
+	if g.stopped || len(g.reasons) > 0 || g.spent() || c.lease.lost() != nil || !c.lock.sure() || c.claims.suspects() > 0 {
 		return 0
 	}
 	room := c.config.BatchSize - int(c.claims.busy.Load()) - g.reserved
@@ -76,10 +77,12 @@ func (g *gate) leave(p *pass) {
 	defer g.mu.Unlock()
 	g.reserved -= p.room
 	delete(g.underWay, p.number)
-	if p.room > 0 {
+	switch {
+	case p.err != nil:
+		g.failure = p.err
+	case p.room > 0:
 		g.dry[p.queue] = p.claimed < p.room
 	}
-	g.claimed += p.claimed
 	if g.budget != unlimited {
 		g.budget -= p.claimed
 	}
@@ -153,6 +156,13 @@ func (g *gate) drained() bool {
 		}
 	}
 	return (g.budget == 0 || empty == len(g.core.config.Queues)) && len(g.underWay) == 0 && g.core.claims.busy.Load() == 0
+}
+
+// fetchFailure is the error of the last fetch that failed.
+func (g *gate) fetchFailure() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.failure
 }
 
 // oldest is the number of the oldest fetch under way, or of the next one.

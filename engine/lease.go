@@ -27,10 +27,13 @@ ON CONFLICT (instance_id) DO UPDATE SET state = 'alive', registered_at = exclude
 
 	// A renewal that comes late, but before the mark, just renews: the mark and
 	// this test of the state exclude each other on the row.
-	sqlRenew = dbtx.Each(`UPDATE {schema}process_heartbeats SET beat_at = clock_timestamp(),
+	//
+	// A database clock that was set back (a failover, say) would leave every new
+	// claim older than the registration, and so void: the registration follows it.
+	sqlRenew = dbtx.Each(`UPDATE {schema}process_heartbeats SET beat_at = clock_timestamp(), registered_at = least(registered_at, clock_timestamp()),
   lease_until = clock_timestamp() + $2 * interval '1 microsecond', details = $3::text::jsonb
 WHERE instance_id = $1 AND state = 'alive' RETURNING 1`,
-		`UPDATE process_heartbeats SET beat_at = datetime('now', 'subsec'),
+		`UPDATE process_heartbeats SET beat_at = datetime('now', 'subsec'), registered_at = min(registered_at, datetime('now', 'subsec')),
   lease_until = datetime('now', 'subsec', '+' || ($2 / 1000000.0) || ' seconds'), details = $3
 WHERE instance_id = $1 AND state = 'alive' RETURNING 1`)
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/oxbow-jobs/oxbow/dbtx"
@@ -61,8 +62,8 @@ type dispatchLock struct {
 	core     *core
 	provider LockProvider
 
-	mu        sync.Mutex
-	sureUntil time.Time
+	mu        sync.Mutex // one take at a time
+	sureUntil atomic.Pointer[time.Time]
 }
 
 func newDispatchLock(c *core) *dispatchLock {
@@ -88,15 +89,26 @@ func (l *dispatchLock) take(ctx context.Context) (bool, error) {
 	defer l.mu.Unlock()
 	switch {
 	case err == nil && held:
-		l.sureUntil = sent.Add(l.core.config.LeaseTTL)
+		until := sent.Add(l.core.config.LeaseTTL)
+		l.sureUntil.Store(&until)
 		l.core.gate.open("dispatch lock")
 	case err == nil:
-		l.sureUntil = time.Time{}
+		l.sureUntil.Store(nil)
 		l.core.gate.shut("dispatch lock", fmt.Sprintf("%q is held by another process", name))
-	case !time.Now().Before(l.sureUntil):
+	case !l.sure():
 		l.core.gate.shut("dispatch lock", fmt.Sprintf("%q cannot be renewed: %v", name, err))
 	}
 	return held, err
+}
+
+// sure says that the lock is held for certain, or not needed: by this process's
+// own clock, also while a renewal hangs.
+func (l *dispatchLock) sure() bool {
+	if l.core.config.DispatchLock == "" {
+		return true
+	}
+	until := l.sureUntil.Load()
+	return until != nil && time.Now().Before(*until)
 }
 
 // run keeps the lock, or keeps asking for it, until ctx ends.

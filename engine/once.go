@@ -2,14 +2,17 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"time"
 )
 
 // DispatchOnce claims at most Config.BatchSize due events, works them, and stops
-// the engine, which stores every outcome. It takes the place of
-// Start and Stop.
+// the engine, which stores every outcome. It takes the place of Start and Stop.
 func (e *Engine) DispatchOnce(ctx context.Context) (Counters, error) {
 	c := e.core
+	if err := e.unused(); err != nil {
+		return Counters{}, err
+	}
 	c.gate.setBudget(c.config.BatchSize)
 	if err := c.moveDue(ctx); err != nil {
 		return Counters{}, err
@@ -25,11 +28,23 @@ func (e *Engine) DispatchOnce(ctx context.Context) (Counters, error) {
 	if err := e.Start(ctx); err != nil {
 		return Counters{}, err
 	}
-	for !c.gate.drained() && ctx.Err() == nil {
-		if !pause(ctx, time.Millisecond) {
-			break
-		}
+	for !c.gate.drained() && c.gate.fetchFailure() == nil && pause(ctx, time.Millisecond) {
+		continue
 	}
-	err = e.Stop(context.WithoutCancel(ctx))
+	err = errors.Join(c.gate.fetchFailure(), e.Stop(context.WithoutCancel(ctx)))
 	return e.Counters(), err
+}
+
+// unused reports an engine that runs, or ran, already.
+func (e *Engine) unused() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch e.phase {
+	case running:
+		return errors.New("oxbow: DispatchOnce takes the place of Start: this engine is running")
+	case ended:
+		return ErrEnded
+	case fresh:
+	}
+	return nil
 }

@@ -42,15 +42,18 @@ func (p *pilot) JobSetStateIfRunningMany(ctx context.Context, exec riverdriver.E
 	}
 	faultpoint.Reach(faultpoint.BeforeOutcomes)
 	events, others := p.core.sortOutcomes(ctx, params)
-	if err := p.core.store(ctx, events); err != nil {
+	storeErr := p.core.store(ctx, events)
+	rows, err := p.storeOthers(ctx, exec, params, others)
+	if errors.Is(err, outcome.ErrFenced) {
+		return rows, err
+	}
+	if err = errors.Join(storeErr, err); err != nil {
 		// River drops a batch whose error wraps context.Canceled. While the
 		// process lives, that would lose outcomes: hide what it wraps.
-		return nil, fmt.Errorf("store outcomes: %v", err)
+		err = fmt.Errorf("store outcomes: %v", err)
 	}
-	faultpoint.Reach(faultpoint.AfterOutcomes)
-	rows, err := p.storeOthers(ctx, exec, params, others)
-	if err != nil && !errors.Is(err, outcome.ErrFenced) {
-		return rows, fmt.Errorf("store outcomes: %v", err)
+	if len(params.ID) > 0 {
+		p.core.storing.note(err)
 	}
 	return rows, err
 }
@@ -132,8 +135,11 @@ func (c *core) endingOf(oc *openClaim, d *claim.Decision) *ending {
 		e.state = waiting(d.Delay, rivertype.JobStateScheduled)
 		e.attempt = max(oc.Attempt-1, 0)
 	case claim.Interrupted:
-		e.state = rivertype.JobStateAvailable
+		e.state = waiting(d.Delay, rivertype.JobStateScheduled)
 		e.attempt = max(oc.Attempt-1, 0)
+		if d.Unbegun {
+			return e // its counts stand
+		}
 	}
 	e.metadata = metadataOf(d)
 	return e
@@ -203,19 +209,22 @@ func (c *core) attemptError(oc *openClaim, d *claim.Decision) []byte {
 	return out
 }
 
-// store writes a batch and settles its claims. A batch that the database
-// refuses, or that waits for somebody's lock, goes on row by row, so that one
-// bad row holds up no other.
+// store writes a batch and settles its claims. Of a batch that the database
+// refuses each row goes on alone, and rows that somebody locks are left for later
+// (see stragglers.go), so that one bad row holds up no other.
 func (c *core) store(ctx context.Context, batch []*ending) error {
 	if len(batch) == 0 {
 		return nil
 	}
 	err := c.storeBatch(ctx, batch)
-	c.storing.note(err)
-	if err == nil || len(batch) == 1 && !refusedData(err) || !oneByOne(err) {
+	switch {
+	case err == nil:
+		return nil
+	case isLocked(err):
+		return c.storeUnlocked(ctx, batch)
+	case !refusedData(err):
 		return err
-	}
-	if len(batch) == 1 {
+	case len(batch) == 1:
 		c.log.ErrorContext(ctx, "an outcome was refused by the database; the event becomes a dead letter", "kind", batch[0].oc.kind, "error", err)
 		return c.storeBatch(ctx, []*ending{notStorable(c, batch[0].oc, err)})
 	}

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -21,6 +22,9 @@ import (
 // The lock time-out is set inside the statement, before it locks its first row,
 // so that an operator's open transaction cannot hold up the batch.
 var sqlStoreOutcomes = dbtx.OnlyPostgres(storeOutcomes)
+
+// sqlStoreUnlocked passes over the rows that somebody locks.
+var sqlStoreUnlocked = dbtx.OnlyPostgres(strings.Replace(storeOutcomes, "FOR UPDATE OF j", "FOR UPDATE OF j SKIP LOCKED", 1))
 
 const storeOutcomes = `WITH lock_timeout AS MATERIALIZED (
   SELECT set_config('lock_timeout', '3s', true)
@@ -51,7 +55,7 @@ const storeOutcomes = `WITH lock_timeout AS MATERIALIZED (
     finalized_at = CASE WHEN own.state IN ('completed', 'discarded') OR j.metadata ? 'cancel_attempted_at' THEN clock_timestamp() END,
     scheduled_at = CASE WHEN own.state IN ('available', 'scheduled', 'retryable')
       THEN greatest(clock_timestamp() + own.delay * interval '1 microsecond', j.attempted_at + interval '1 microsecond') ELSE j.scheduled_at END,
-    errors = CASE WHEN own.error IS NULL THEN j.errors ELSE array_append(j.errors, own.error::jsonb) END,
+    errors = CASE WHEN own.error IS NULL THEN j.errors ELSE array_append(CASE WHEN array_ndims(j.errors) > 1 THEN NULL ELSE j.errors END, own.error::jsonb) END,
     metadata = CASE WHEN own.metadata IS NULL THEN j.metadata ELSE j.metadata || own.metadata::jsonb END
   FROM own WHERE j.id = own.id
   RETURNING j.id, j.state::text
@@ -121,8 +125,12 @@ func textOrNull(text string) *string {
 }
 
 func (c *core) storeBatchPostgres(ctx context.Context, batch []*ending) (map[int64]rivertype.JobState, error) {
+	return c.storeColumns(ctx, sqlStoreOutcomes, batch)
+}
+
+func (c *core) storeColumns(ctx context.Context, statement *dbtx.SQL, batch []*ending) (map[int64]rivertype.JobState, error) {
 	in := columnsOf(batch)
-	return readStates(c.db.Query(ctx, sqlStoreOutcomes.For(c.db), c.instance,
+	return readStates(c.db.Query(ctx, statement.For(c.db), c.instance,
 		in.ids, in.claimedAt, in.attempts, in.states, in.stored, in.delays, in.errors, in.metadata,
 		in.receiptIDs, in.tenants, in.scopes, in.messages, in.handlers, in.results, in.versions, in.failures))
 }
@@ -158,8 +166,8 @@ func refusedData(err error) bool {
 	return dbtx.IsRefusal(err) && !dbtx.IsTransient(err)
 }
 
-// oneByOne says that the other rows of a batch may fare better on their own.
-func oneByOne(err error) bool {
+// isLocked says that a row of the batch is locked by somebody else.
+func isLocked(err error) bool {
 	var pgErr *pgconn.PgError
-	return refusedData(err) || errors.As(err, &pgErr) && pgErr.Code == "55P03"
+	return errors.As(err, &pgErr) && pgErr.Code == "55P03"
 }

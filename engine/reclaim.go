@@ -21,7 +21,12 @@ const undoLosses = 10
 // Reclaim takes claims from processes that are gone. A claim is only ever taken
 // from an instance that is marked lost (or stopped), or whose registration is
 // younger than the claim; rows of River clients that never registered are not
-// touched. A row whose JSON is not what River writes is taken like any other:
+// touched.
+//
+// The lock re-reads the job's row alone, not the instance's. So the row is joined
+// to what was seen of it: a claim that began meanwhile is not taken for the one
+// before it.
+// A row whose JSON is not what River writes is taken like any other:
 // one odd row must not hold up all recovery.
 //
 // A last attempt that is lost makes a dead letter, unless its event was being
@@ -30,8 +35,14 @@ const undoLosses = 10
 var (
 	// Only who holds a lease may mark others: a statement that hung while the
 	// database was away must not be the first thing that it does on its return.
-	sqlMarkLost = dbtx.Each(`UPDATE {schema}process_heartbeats SET state = 'lost' WHERE state = 'alive' AND lease_until < clock_timestamp() - $2 * interval '1 microsecond' AND instance_id <> $1
-  AND EXISTS (SELECT 1 FROM {schema}process_heartbeats me WHERE me.instance_id = $1 AND me.state = 'alive' AND me.lease_until > clock_timestamp())
+	//
+	// A row that somebody locks is passed over: it must not hold up the marking of
+	// the others.
+	sqlMarkLost = dbtx.Each(`UPDATE {schema}process_heartbeats SET state = 'lost' WHERE instance_id IN (
+  SELECT instance_id FROM {schema}process_heartbeats
+  WHERE state = 'alive' AND lease_until < clock_timestamp() - $2 * interval '1 microsecond' AND instance_id <> $1
+    AND EXISTS (SELECT 1 FROM {schema}process_heartbeats me WHERE me.instance_id = $1 AND me.state = 'alive' AND me.lease_until > clock_timestamp())
+  FOR UPDATE SKIP LOCKED)
 RETURNING instance_id`,
 		`UPDATE process_heartbeats SET state = 'lost' WHERE state = 'alive' AND lease_until < datetime('now', 'subsec', '-' || ($2 / 1000000.0) || ' seconds') AND instance_id <> $1
   AND EXISTS (SELECT 1 FROM process_heartbeats me WHERE me.instance_id = $1 AND me.state = 'alive' AND me.lease_until > datetime('now', 'subsec'))
@@ -43,7 +54,9 @@ RETURNING instance_id`)
     j.attempt >= j.max_attempts AS spent,
     CASE WHEN j.attempt >= j.max_attempts THEN (SELECT true FROM {schema}side_effects e WHERE e.tenant_id = j.args ->> 'tenant_id'
       AND e.scope = coalesce(j.args ->> 'consumer', 'outbox') AND e.message_id = j.args ->> 'id' AND e.policy = 'compensate' AND e.status <> 'succeeded' LIMIT 1) END AS undoing
-  FROM {schema}river_job j JOIN {schema}process_heartbeats h ON h.instance_id = j.attempted_by[array_length(j.attempted_by, 1)]
+  FROM {schema}river_job j
+    JOIN {schema}river_job seen ON seen.id = j.id AND seen.attempted_at = j.attempted_at AND seen.attempted_by IS NOT DISTINCT FROM j.attempted_by
+    JOIN {schema}process_heartbeats h ON h.instance_id = seen.attempted_by[array_length(seen.attempted_by, 1)]
   WHERE j.state = 'running' AND (h.state IN ('lost', 'stopped') OR j.attempted_at < h.registered_at)
   ORDER BY j.id LIMIT 1000 FOR UPDATE OF j SKIP LOCKED
 ), judged AS (
@@ -57,7 +70,7 @@ UPDATE {schema}river_job j SET
     ELSE greatest(clock_timestamp() + CASE WHEN gone.lost >= $1 THEN least(60, power(2, gone.lost)) * random() ELSE 0 END * interval '1 second', j.attempted_at + interval '1 microsecond') END,
   metadata = CASE WHEN jsonb_typeof(j.metadata) = 'object' THEN j.metadata ELSE '{}' END || jsonb_build_object('oxbow:lost', gone.lost)
     || CASE WHEN gone.exhausted THEN '{"oxbow:dead_letter_reason": "worker_lost"}'::jsonb ELSE '{}' END,
-  errors = array_append(j.errors, jsonb_build_object('at', to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'), 'attempt', j.attempt,
+  errors = array_append(CASE WHEN array_ndims(j.errors) > 1 THEN NULL ELSE j.errors END, jsonb_build_object('at', to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'), 'attempt', j.attempt,
     'error', 'worker_lost: the process ' || gone.instance_id || ' ended, or lost its lease, while it ran this attempt', 'trace', '', 'instance', gone.instance_id))
 FROM judged gone WHERE j.id = gone.id
 RETURNING j.id, j.state::text`,
@@ -87,13 +100,16 @@ FROM (SELECT counted.*, undoing IS NOT NULL AND lost < $2 AS spared, spent AND N
 ) AS gone WHERE j.id = gone.id
 RETURNING id, state`)
 
-	// Due rows wait for no leader: every instance moves them. The status is
-	// selected as text so that the partial index on the due time is used.
+	// Due events wait for no leader: every instance moves them. A user's other
+	// jobs with a unique key of their own are left to River's scheduler, which
+	// knows what to do about a conflict.
 	sqlMoveDue = dbtx.Each(`UPDATE {schema}river_job SET state = 'available' WHERE id IN (
   SELECT id FROM {schema}river_job WHERE state IN ('retryable', 'scheduled') AND scheduled_at <= now()
+    AND (unique_key IS NULL OR kind LIKE 'outbox/%' OR kind LIKE 'inbox/%')
   ORDER BY scheduled_at LIMIT 1000 FOR UPDATE SKIP LOCKED)`,
 		`UPDATE river_job SET state = 'available' WHERE id IN (
   SELECT id FROM river_job WHERE state IN ('retryable', 'scheduled') AND scheduled_at <= datetime('now', 'subsec')
+    AND (unique_key IS NULL OR kind LIKE 'outbox/%' OR kind LIKE 'inbox/%')
   ORDER BY scheduled_at LIMIT 1000)`)
 
 	sqlForgetInstances = dbtx.Each(`DELETE FROM {schema}process_heartbeats h WHERE h.state <> 'alive' AND h.beat_at < now() - interval '24 hours'
@@ -117,10 +133,11 @@ func (c *core) keepHouse(ctx context.Context) {
 		if !pause(ctx, time.Duration(float64(every)*(0.8+0.4*rand.Float64()))) {
 			return
 		}
-		if err := c.pass(ctx, n, !away() && time.Now().After(waitUntil)); err != nil {
-			if ctx.Err() == nil {
-				c.log.WarnContext(ctx, "reclaim and due work are held up", "error", err)
-			}
+		reached, err := c.pass(ctx, n, !away() && time.Now().After(waitUntil))
+		if err != nil && ctx.Err() == nil {
+			c.log.WarnContext(ctx, "a part of reclaim and due work is held up", "error", err)
+		}
+		if !reached {
 			continue
 		}
 		// If this process or the database was away, the others may have had no
@@ -132,48 +149,44 @@ func (c *core) keepHouse(ctx context.Context) {
 	}
 }
 
-// pass is one round. Tidying up is done now and then.
-func (c *core) pass(ctx context.Context, n int, mayMark bool) error {
+// pass is one round. Its steps stand each for itself: what holds one up does not
+// stop the others, and says nothing about whether the database was reached.
+// Tidying up is done now and then.
+func (c *core) pass(ctx context.Context, n int, mayMark bool) (reached bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, c.config.LeaseTTL)
 	defer cancel()
-	if err := c.reclaim(ctx, mayMark); err != nil {
-		return err
+	var one int
+	if err := c.db.QueryRow(ctx, "SELECT 1").Scan(&one); err != nil {
+		return false, err
 	}
-	if err := c.moveDue(ctx); err != nil {
-		return err
-	}
+	errs := []error{c.reclaim(ctx, mayMark), c.moveDue(ctx), c.storeStragglers(ctx)}
 	if n%10 == 9 {
-		if err := errors.Join(c.audit(ctx), c.watchLeader(ctx)); err != nil {
-			return err
-		}
+		errs = append(errs, c.audit(ctx), c.watchLeader(ctx))
 	}
 	if n%600 == 30 {
-		if _, err := c.db.Exec(ctx, sqlForgetInstances.For(c.db)); err != nil {
-			return err
-		}
-		return c.prune(ctx)
+		_, err := c.db.Exec(ctx, sqlForgetInstances.For(c.db))
+		errs = append(errs, err, c.prune(ctx))
 	}
-	return nil
+	return true, errors.Join(errs...)
 }
 
 // reclaim marks silent instances lost and returns the claims of all lost and
 // stopped ones to the queue.
 func (c *core) reclaim(ctx context.Context, mayMark bool) error {
+	var markErr error
 	if mayMark {
-		if err := c.markLost(ctx); err != nil {
-			return err
-		}
+		markErr = c.markLost(ctx)
 	}
 	for {
 		taken, err := readStates(c.db.Query(ctx, sqlReclaim.For(c.db), suspectAfter, undoLosses))
 		if err != nil {
-			return err
+			return errors.Join(markErr, err)
 		}
 		if len(taken) > 0 {
 			c.log.WarnContext(ctx, "claims of lost instances were returned to the queue", "count", len(taken))
 		}
 		if len(taken) < 1000 {
-			return nil
+			return markErr
 		}
 	}
 }

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -33,12 +34,18 @@ type Service interface {
 // afterwards.
 const servicesStop = 5 * time.Second
 
-// Attach adds services before Start. They start when the engine claims, and stop
-// before its handlers do.
-func (e *Engine) Attach(services ...Service) {
+// Attach adds services before Start; later it is an error. They start when the
+// engine claims, and stop before its handlers do.
+func (e *Engine) Attach(services ...Service) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.phase != fresh {
+		return errors.New("oxbow: services are attached before the engine starts")
+	}
 	e.services.mu.Lock()
 	defer e.services.mu.Unlock()
 	e.services.all = append(e.services.all, services...)
+	return nil
 }
 
 // services has a lock of its own: readiness is asked while the engine stops.

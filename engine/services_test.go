@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/oxbow-jobs/oxbow/engine"
 	"github.com/oxbow-jobs/oxbow/internal/dbtest"
 )
 
@@ -38,19 +39,21 @@ func TestServicesRunWithTheEngine(t *testing.T) {
 		t.Run("StartedAndStopped", func(t *testing.T) {
 			s := &recording{name: "consumer a"}
 			e := b.engine(b.app(nil), nil)
-			e.Attach(s)
+			require.NoError(t, e.Attach(s))
 			require.NoError(t, e.Start(t.Context()))
 			checks := e.Ready(t.Context())
 			require.Equal(t, "consumer a", checks[len(checks)-1].Name)
 			require.NoError(t, e.Stop(t.Context()))
 			require.Equal(t, []string{"start", "stop"}, s.calls)
+			require.Error(t, e.Attach(s), "too late")
 		})
 		t.Run("OneThatCannotStartEndsTheStart", func(t *testing.T) {
 			first, second := &recording{name: "a"}, &recording{name: "b", err: errors.New("taken")}
 			e := b.engine(b.app(nil), nil)
-			e.Attach(first, second)
+			require.NoError(t, e.Attach(first, second))
 			require.ErrorContains(t, e.Start(t.Context()), "start b: taken")
 			require.Equal(t, []string{"start", "stop"}, first.calls)
+			require.ErrorIs(t, e.Start(t.Context()), engine.ErrEnded)
 			require.Equal(t, "stopped", b.one(`SELECT state FROM `+b.table("process_heartbeats")+` WHERE instance_id = $1`, e.InstanceID()))
 		})
 	})

@@ -17,44 +17,60 @@ const hardStop = 5 * time.Second
 
 // Stop claims no more, waits up to Config.ShutdownTimeout for running handlers,
 // then cancels their contexts, and returns when every outcome is stored. It may
-// be called again.
+// be called again, and returns the same.
 //
 // It returns an error that wraps ErrNotStored if that could not be done.
 func (e *Engine) Stop(ctx context.Context) error {
-	return e.stop(ctx, riverClient.Stop, e.core.config.ShutdownTimeout+hardStop)
-}
-
-// StopNow cancels running handlers at once and otherwise does as Stop.
-func (e *Engine) StopNow(ctx context.Context) error {
-	return e.stop(ctx, riverClient.StopAndCancel, hardStop)
-}
-
-func (e *Engine) stop(ctx context.Context, stopRiver func(riverClient, context.Context) error, patience time.Duration) error {
 	e.core.gate.stop()
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if !e.started || e.stopped {
-		return nil
+	if e.phase == running {
+		e.stopErr = e.halt(ctx, e.core.config.ShutdownTimeout+hardStop)
 	}
-	return e.halt(ctx, stopRiver, patience)
+	e.phase = ended
+	return e.stopErr
+}
+
+// StopNow cancels running handlers at once and otherwise does as Stop, which it
+// overtakes if that is waiting. Attempts of handlers that heed their context are
+// interrupted, and not used up.
+func (e *Engine) StopNow(ctx context.Context) error {
+	e.hurryOnce.Do(func() { close(e.hurry) })
+	return e.Stop(ctx)
 }
 
 // halt stops what Start started.
-func (e *Engine) halt(ctx context.Context, stopRiver func(riverClient, context.Context) error, patience time.Duration) error {
+func (e *Engine) halt(ctx context.Context, patience time.Duration) error {
 	c := e.core
 	e.services.stop(ctx, c.log)
-	limited, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	stopErr := stopRiver(e.river, limited)
+	stopErr := e.stopRiver(ctx, patience)
 
 	e.end()
 	e.loops.Wait()
-	e.stopped = true
 	c.lock.release(ctx)
+	if err := c.storeStragglers(ctx); err != nil {
+		stopErr = errors.Join(stopErr, err)
+	}
 	if open := c.claims.all(); len(open) > 0 || stopErr != nil {
 		return e.unfinished(open, stopErr)
 	}
 	return c.lease.release(ctx) // last, and only with no handler left
+}
+
+// stopRiver stops River softly, and hard once it is told to hurry.
+func (e *Engine) stopRiver(ctx context.Context, patience time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- e.river.Stop(ctx) }()
+	select {
+	case err := <-done:
+		return err
+	case <-e.hurry:
+	}
+	ctx, cancelHard := context.WithTimeout(ctx, hardStop)
+	defer cancelHard()
+	return e.river.StopAndCancel(ctx)
 }
 
 func (e *Engine) unfinished(open []*openClaim, stopErr error) error {

@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"errors"
-	"sync"
 	"time"
 
 	"github.com/riverqueue/river"
@@ -66,7 +65,13 @@ func (c *core) logDecision(ctx context.Context, row *rivertype.JobRow, d claim.D
 type guardMiddleware struct {
 	river.MiddlewareDefaults
 	core  *core
-	alone sync.Mutex // held by the suspect that is running
+	alone chan struct{} // holds one token, which the suspect that is running takes
+}
+
+func newGuardMiddleware(c *core) *guardMiddleware {
+	m := &guardMiddleware{core: c, alone: make(chan struct{}, 1)}
+	m.alone <- struct{}{}
+	return m
 }
 
 // Work implements rivertype.WorkerMiddleware.
@@ -87,34 +92,60 @@ func (m *guardMiddleware) Work(ctx context.Context, job *rivertype.JobRow, inner
 		return err
 	}
 	if oc.suspect {
-		leave, err := m.waitAlone(ctx)
-		if err != nil {
-			return err
+		leave, postpone := m.waitAlone(ctx)
+		if leave == nil {
+			oc.Decide(claim.Decision{Kind: claim.Interrupted, Uncounted: true, Unbegun: true, Delay: postpone})
+			return river.JobSnooze(postpone)
 		}
 		defer leave()
 	}
 	if isOurs(job.Kind) {
 		return inner(ctx) // its pipeline runs each handler under a guard of its own
 	}
-	return cleanError(guard.Run(func() error { return inner(ctx) }))
+	err := cleanError(guard.Run(func() error { return inner(ctx) }))
+	if err != nil && errors.Is(context.Cause(ctx), outcome.ErrLeaseLost) {
+		return river.JobSnooze(0) // the process's failure, not the job's
+	}
+	return err
 }
 
+// How long a suspect waits to be alone, with the gate shut for everything else,
+// and how long it is put off if it could not be: a long handler beside it must
+// not keep the process from its work.
+const (
+	patienceAlone = 3 * time.Second
+	postponeAlone = 20 * time.Second
+)
+
 // waitAlone holds a suspect back until nothing else runs in the process. The
-// gate lets nothing new in while one is open.
-func (m *guardMiddleware) waitAlone(ctx context.Context) (leave func(), err error) {
+// gate lets nothing new in while one is open. Without leave, it is to be
+// postponed.
+func (m *guardMiddleware) waitAlone(ctx context.Context) (leave func(), postpone time.Duration) {
+	patience := time.NewTimer(patienceAlone)
+	defer patience.Stop()
+	select {
+	case <-ctx.Done():
+		return nil, 0
+	case <-patience.C:
+		return nil, postponeAlone
+	case <-m.alone:
+	}
+	leave = func() { m.alone <- struct{}{} }
 	for {
 		changed := m.core.claims.changed()
 		if m.core.claims.count() <= m.core.claims.suspects() {
-			break
+			return leave, 0
 		}
 		select {
 		case <-ctx.Done():
-			return nil, context.Cause(ctx)
+			leave()
+			return nil, 0
+		case <-patience.C:
+			leave()
+			return nil, postponeAlone
 		case <-changed:
 		}
 	}
-	m.alone.Lock()
-	return m.alone.Unlock, nil
 }
 
 // cleanError keeps what River branches on and makes the text storable.

@@ -95,8 +95,7 @@ func read[TTx any](db *dbtx.Database[TTx], eng *engine.Engine, w *wiring) error 
 	if err != nil {
 		return err
 	}
-	eng.Attach(consumer)
-	return nil
+	return eng.Attach(consumer)
 }
 
 // stop finishes what runs and closes everything.

@@ -75,6 +75,10 @@ type Decision struct {
 	// attempt (undo steps).
 	Uncounted bool
 
+	// Unbegun marks an interruption before any handler started: nothing that is
+	// counted in a row has begun or ended.
+	Unbegun bool
+
 	// Snoozes and Interrupts are how many in a row there have been, this one
 	// included.
 	Snoozes, Interrupts int

@@ -1,0 +1,57 @@
+package engine_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/oxbow-jobs/oxbow/dbtx"
+	"github.com/oxbow-jobs/oxbow/internal/dbtest"
+	"github.com/oxbow-jobs/oxbow/jobs"
+	"github.com/oxbow-jobs/oxbow/outbox"
+)
+
+// one is an app with one handler that a function registers.
+func one(register func(in *jobs.Installer) error) jobs.App {
+	return jobs.App{Name: "test", Install: func(in *jobs.Installer) error {
+		if err := outbox.Register[probe](in.Registry, nil); err != nil {
+			return err
+		}
+		return register(in)
+	}}
+}
+
+// The time-out of a handler is its own failure, also where a statement of the
+// handler's transaction is what meets it.
+func TestATransactionalHandlersTimeoutIsAFailedAttempt(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, db dbtest.DB) {
+		opts := &jobs.HandlerOptions{Timeout: 50 * time.Millisecond}
+		for name, register := range map[string]func(b *bundle, in *jobs.Installer) error{
+			"HandleTx": func(b *bundle, in *jobs.Installer) error {
+				return jobs.HandleTx(in, "b", func(ctx context.Context, _ dbtx.Tx, e outbox.Event[probe]) error {
+					<-ctx.Done()
+					return b.handler("", nil)(ctx, e)
+				}, opts)
+			},
+			"FinishTx": func(b *bundle, in *jobs.Installer) error {
+				return jobs.Handle(in, "b", func(ctx context.Context, e outbox.Event[probe]) error {
+					_ = b.handler("", nil)(ctx, e)
+					<-ctx.Done()
+					return jobs.FinishTx(ctx, func(context.Context, dbtx.Tx) error { return nil })
+				}, opts)
+			},
+		} {
+			t.Run(name, func(t *testing.T) {
+				b := setup(t, db)
+				e := b.start(one(func(in *jobs.Installer) error { return register(b, in) }), nil)
+				r := b.eventually(b.insert(e, name, &outbox.InsertOpts{MaxAttempts: 2}), "discarded")
+				require.Equal(t, 2, b.count(name))
+				require.Len(t, r.Errors, 2)
+				require.Equal(t, "attempts_exhausted", r.Metadata["oxbow:dead_letter_reason"])
+			})
+		}
+	})
+}
