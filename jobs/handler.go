@@ -23,7 +23,8 @@ type HandlerOptions struct {
 	Backoff Backoff
 
 	// Timeout cancels the handler's context after this time. Defaults to none:
-	// a handler may run as long as its process holds its lease.
+	// a handler may run as long as its process holds its lease. A handler that
+	// runs into it has failed, and used an attempt.
 	Timeout time.Duration
 }
 

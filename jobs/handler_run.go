@@ -35,6 +35,7 @@ func (h *handlerRun) do(ctx context.Context) result {
 	if err := h.claim.Check(); err != nil {
 		return h.classify(ctx, err)
 	}
+	attempt := ctx
 	if h.handler.options.Timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, h.handler.options.Timeout)
@@ -55,7 +56,7 @@ func (h *handlerRun) do(ctx context.Context) result {
 		return res
 	}
 	faultpoint.Reach(faultpoint.HandlerReturned)
-	return h.keepReceipt(ctx)
+	return h.keepReceipt(attempt)
 }
 
 // run calls the handler with the scope that its side effects are recorded in.
@@ -171,6 +172,10 @@ func (h *handlerRun) lookUpCommit(ctx context.Context, commitErr error) error {
 // next attempt finds the receipt, if there is one.
 const commitLookUp = 30 * time.Second
 
+// receiptTimeout is how long the receipt of a handler that ended may take, also
+// after a stop signal.
+const receiptTimeout = 30 * time.Second
+
 // keepReceipt stores the receipt before the next handler starts; the last one
 // travels with the event's outcome and costs no round trip.
 func (h *handlerRun) keepReceipt(ctx context.Context) result {
@@ -178,7 +183,9 @@ func (h *handlerRun) keepReceipt(ctx context.Context) result {
 		h.claim.AddReceipt(h.receipt(""))
 		return succeeded(h.handler.key)
 	}
-	stored, err := storeReceiptTx(context.WithoutCancel(ctx), h.runner.DB, h.claim.Token, h.receipt(""), false)
+	write, cancel := context.WithTimeout(context.WithoutCancel(ctx), receiptTimeout)
+	defer cancel()
+	stored, err := storeReceiptTx(write, h.runner.DB, h.claim.Token, h.receipt(""), false)
 	if err == nil && !stored {
 		err = outcome.ErrFenced
 	}

@@ -68,6 +68,8 @@ func (r *Runner) classify(ctx context.Context, err error, handler string, retryI
 		res.kind, res.delay, res.uncounted = claim.Snoozed, min(max(snooze.Delay, 0), maxDelay), snooze.Sleep
 	case stopping(ctx):
 		res.kind, res.uncounted = claim.Interrupted, errors.Is(context.Cause(ctx), outcome.ErrLeaseLost)
+	case overdue(ctx):
+		res.delay = retryIn()
 	case errors.Is(err, outbox.ErrUnknownOutcome):
 		res.kind, res.delay, res.uncounted = claim.Interrupted, databasePause, true
 	case errors.As(err, &ours) && ours != nil:
@@ -109,6 +111,10 @@ func stopping(ctx context.Context) bool {
 	}
 	return !errors.Is(context.Cause(ctx), rivertype.ErrJobCancelledRemotely)
 }
+
+// overdue says that the handler ran into its own Timeout. That is a failed
+// attempt, whichever statement was the one to notice.
+func overdue(ctx context.Context) bool { return errors.Is(ctx.Err(), context.DeadlineExceeded) }
 
 // limitRepeats counts snoozes and interruptions in a row and ends an event that
 // has had too many.
