@@ -155,11 +155,11 @@ func (c *core) keepHouse(ctx context.Context) {
 func (c *core) pass(ctx context.Context, n int, mayMark bool) (reached bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, c.config.LeaseTTL)
 	defer cancel()
-	var one int
-	if err := c.db.QueryRow(ctx, "SELECT 1").Scan(&one); err != nil {
+	err = c.reclaim(ctx, mayMark)
+	if dbtx.IsTransient(err) {
 		return false, err
 	}
-	errs := []error{c.reclaim(ctx, mayMark), c.moveDue(ctx), c.storeStragglers(ctx)}
+	errs := []error{err, c.moveDue(ctx), c.storeStragglers(ctx)}
 	if n%10 == 9 {
 		errs = append(errs, c.audit(ctx), c.watchLeader(ctx))
 	}
