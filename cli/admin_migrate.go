@@ -27,7 +27,7 @@ type migrateResult struct {
 }
 
 func newMigrateUp(p *Program) *cobra.Command {
-	var to int
+	var to versionFlag
 	var lean bool
 	cmd := &cobra.Command{
 		Use:   "up",
@@ -36,13 +36,10 @@ func newMigrateUp(p *Program) *cobra.Command {
   admin migrate up --lean-indexes`,
 		Args: cobra.NoArgs,
 	}
-	cmd.Flags().IntVar(&to, "to", 0, "the version of Oxbow's migrations to end at (default the newest)")
+	to.addTo(cmd, "the newest")
 	cmd.Flags().BoolVar(&lean, "lean-indexes", false, "drop River's two GIN indexes from a table that was there before; nothing of River's or Oxbow's reads them")
 	cmd.RunE = p.runs(func(ctx context.Context, _ []string) error {
-		opts := &migrations.Options{LeanIndexes: lean}
-		if cmd.Flags().Changed("to") {
-			opts.To = &to
-		}
+		opts := &migrations.Options{LeanIndexes: lean, To: to.given()}
 		return p.migrate(ctx, operate.ActionMigrateUp, opts, func(ctx context.Context, db database) (*migrations.Result, error) {
 			result, err := db.migrateUp(ctx, opts)
 			if err != nil {
@@ -55,21 +52,19 @@ func newMigrateUp(p *Program) *cobra.Command {
 }
 
 func newMigrateDown(p *Program) *cobra.Command {
-	var to int
+	var to versionFlag
 	cmd := &cobra.Command{
 		Use:   "down",
 		Short: "Take Oxbow's migrations back, by one version unless told otherwise",
 		Long: `Takes Oxbow's migrations back and deletes what their tables hold: receipts,
-recorded side effects, the operator log. River's tables and the apps' stay.`,
+recorded side effects, the operator log. River's tables and the apps' stay. It is
+refused while a worker is alive: stop the workers first.`,
 		Example: `  admin migrate down --to 0`,
 		Args:    cobra.NoArgs,
 	}
-	cmd.Flags().IntVar(&to, "to", 0, "the version of Oxbow's migrations to end at (default one below the current)")
+	to.addTo(cmd, "one below the current")
 	cmd.RunE = p.runs(func(ctx context.Context, _ []string) error {
-		opts := &migrations.Options{}
-		if cmd.Flags().Changed("to") {
-			opts.To = &to
-		}
+		opts := &migrations.Options{To: to.given()}
 		return p.migrate(ctx, operate.ActionMigrateDown, opts, func(ctx context.Context, db database) (*migrations.Result, error) {
 			return db.migrateDown(ctx, opts)
 		})
@@ -79,9 +74,6 @@ recorded side effects, the operator log. River's tables and the apps' stay.`,
 
 // migrate runs up or down on the database as it is, logs and prints what changed.
 func (p *Program) migrate(ctx context.Context, action string, opts *migrations.Options, run func(context.Context, database) (*migrations.Result, error)) error {
-	if opts.To != nil && *opts.To < 0 {
-		return usagef("--to %d: it must not be negative", *opts.To)
-	}
 	logger, err := p.logger(slog.LevelWarn)
 	if err != nil {
 		return err
@@ -91,7 +83,7 @@ func (p *Program) migrate(ctx context.Context, action string, opts *migrations.O
 	if err != nil {
 		return err
 	}
-	target, err := p.target()
+	target, err := p.migrateTarget(opts.To)
 	if err != nil {
 		return err
 	}
@@ -157,38 +149,47 @@ type migrateStatus struct {
 }
 
 func newMigrateStatus(p *Program) *cobra.Command {
+	var to versionFlag
 	cmd := &cobra.Command{
 		Use:     "status",
 		Short:   "Show how far each line of migrations is",
 		Example: `  admin migrate status --json`,
 		Args:    cobra.NoArgs,
 	}
-	cmd.RunE = p.runs(func(ctx context.Context, _ []string) error {
-		target, err := p.target()
-		if err != nil {
-			return err
-		}
-		db, err := p.connect(ctx, target, adminConns)
-		if err != nil {
-			return err
-		}
-		defer db.close()
-		status := migrateStatus{UpToDate: true}
-		if status.Lines, err = migrations.Status(ctx, db); err != nil {
-			return err
-		}
-		rows := make([][]string, 0, len(status.Lines))
-		for _, line := range status.Lines {
-			status.UpToDate = status.UpToDate && len(line.Pending) == 0
-			rows = append(rows, []string{line.Line, strconv.Itoa(line.Current), strconv.Itoa(line.Latest), strconv.Itoa(len(line.Pending))})
-		}
-		return p.result(status, func(w io.Writer) { writeTable(w, []string{"LINE", "CURRENT", "LATEST", "PENDING"}, rows) })
-	})
+	to.addTo(cmd, "the newest")
+	cmd.RunE = p.runs(func(ctx context.Context, _ []string) error { return p.migrateStatus(ctx, to.given()) })
 	return cmd
+}
+
+func (p *Program) migrateStatus(ctx context.Context, to *int) error {
+	target, err := p.migrateTarget(to)
+	if err != nil {
+		return err
+	}
+	db, err := p.connect(ctx, target, adminConns)
+	if err != nil {
+		return err
+	}
+	defer db.close()
+	status := migrateStatus{UpToDate: true}
+	if status.Lines, err = migrations.Status(ctx, db); err != nil {
+		return err
+	}
+	rows := make([][]string, 0, len(status.Lines))
+	for i, line := range status.Lines {
+		if line.Line == migrations.Line {
+			line.Pending = migrations.UpTo(line.Pending, to)
+			status.Lines[i] = line
+		}
+		status.UpToDate = status.UpToDate && len(line.Pending) == 0
+		rows = append(rows, []string{line.Line, strconv.Itoa(line.Current), strconv.Itoa(line.Latest), strconv.Itoa(len(line.Pending))})
+	}
+	return p.result(status, func(w io.Writer) { writeTable(w, []string{"LINE", "CURRENT", "LATEST", "PENDING"}, rows) })
 }
 
 func newMigratePrint(p *Program) *cobra.Command {
 	opts := &migrations.PrintOptions{}
+	var to versionFlag
 	cmd := &cobra.Command{
 		Use:   "print",
 		Short: "Print the SQL of the pending migrations, for a tool of your own",
@@ -196,9 +197,11 @@ func newMigratePrint(p *Program) *cobra.Command {
   admin migrate print --all --database-url postgres:// > all.sql`,
 		Args: cobra.NoArgs,
 	}
+	to.addTo(cmd, "the newest, and 0 with --down")
 	cmd.Flags().BoolVar(&opts.All, "all", false, "print every migration, without asking the database")
 	cmd.Flags().BoolVar(&opts.Down, "down", false, "print the way back of Oxbow's migrations instead, without asking the database")
 	cmd.RunE = p.runs(func(ctx context.Context, _ []string) error {
+		opts.To = to.given()
 		db, err := p.printed(ctx, opts)
 		if err != nil {
 			return err
@@ -211,31 +214,4 @@ func newMigratePrint(p *Program) *cobra.Command {
 		return p.result(map[string]string{"sql": text}, func(w io.Writer) { _, _ = io.WriteString(w, text) })
 	})
 	return cmd
-}
-
-// printed is the database whose SQL is printed. It is asked nothing, and no file
-// is made, where the SQL does not depend on what is there.
-func (p *Program) printed(ctx context.Context, opts *migrations.PrintOptions) (database, error) {
-	target, err := p.target()
-	if err != nil {
-		return nil, err
-	}
-	if !target.Exists() {
-		opts.All = true
-	}
-	if !opts.All && !opts.Down {
-		return p.connect(ctx, target, adminConns)
-	}
-	if target.Dialect == dbtx.SQLite {
-		handle, err := target.Nowhere()
-		if err != nil {
-			return nil, err
-		}
-		return newBackend(dbtx.OpenSQLite(handle), func() { _ = handle.Close() }), nil
-	}
-	pool, err := target.Idle(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return newBackend(dbtx.OpenPostgres(pool, p.common.schema), pool.Close), nil
 }

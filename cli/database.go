@@ -145,14 +145,20 @@ func (p *Program) ready(ctx context.Context, db database, target *dburl.Target) 
 	return err
 }
 
-// migrateCommand is the exact command that brings the database up, without its
-// password.
+// migrateCommand is the exact command that brings the database up. The URL of
+// the environment is not repeated, and that of a flag without its password.
 func (p *Program) migrateCommand(target *dburl.Target) string {
-	command := "admin migrate up --database-url " + shellQuote(target.String())
+	command, hint := "admin migrate up", ""
+	if p.common.databaseURL != "" {
+		command += " --database-url " + shellQuote(target.String())
+		if target.String() != p.common.databaseURL {
+			hint = " (with the password in the place of ***)"
+		}
+	}
 	if p.common.schema != "" {
 		command += " --schema " + shellQuote(p.common.schema)
 	}
-	return command
+	return command + hint
 }
 
 // migrateApps creates the apps' own tables.

@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 
+	"github.com/oxbow-jobs/oxbow/migrations"
 	"github.com/oxbow-jobs/oxbow/operate"
 	"github.com/oxbow-jobs/oxbow/outbox"
 )
@@ -17,10 +18,13 @@ var domainErrors = []struct {
 	{outbox.ErrNoTaskContext, exitUsage, "usage"},
 	{outbox.ErrTooLarge, exitUsage, "too_large"},
 	{outbox.ErrEventConflict, exitRefused, "conflict"},
+	{migrations.ErrInUse, exitRefused, "conflict"},
+	{migrations.ErrUnknownVersion, exitUsage, "usage"},
 	{operate.ErrNotFound, exitNotFound, "not_found"},
 	{operate.ErrBadCursor, exitUsage, "usage"},
 	{operate.ErrAmbiguous, exitUsage, "usage"},
 	{operate.ErrNoOperator, exitUsage, "usage"},
+	{operate.ErrResolution, exitUsage, "usage"},
 	{operate.ErrNotDeadLetter, exitRefused, "not_dead_letter"},
 	{operate.ErrUnresolvedEffect, exitRefused, "unresolved_effect"},
 	{operate.ErrNotUnresolved, exitRefused, "not_unresolved"},

@@ -4,6 +4,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -18,9 +19,15 @@ func TestPostgresIsMigratedOnPurposeOnly(t *testing.T) {
 	got := runProgram(t.Context(), Worker(testApps()...), vars, "run", "--json")
 	require.Equal(t, exitFailed, got.code)
 	require.Equal(t, "not_migrated", got.errorCode(t))
-	require.Contains(t, got.oneLine(t), "run: admin migrate up --database-url '"+vars["DATABASE_URL"]+"'\n")
+	require.Contains(t, got.oneLine(t), "run: admin migrate up\n")
 	require.Equal(t, exitFailed, run("events", "stats").code)
-	require.Contains(t, run("events", "stats", "--schema", "other place").stderr, " --schema 'other place'\n")
+	require.Contains(t, run("events", "stats", "--schema", "other place").stderr, "run: admin migrate up --schema 'other place'\n")
+	require.Contains(t, run("events", "stats", "--database-url", vars["DATABASE_URL"]).stderr, "run: admin migrate up --database-url '"+vars["DATABASE_URL"]+"'\n")
+	secret := strings.Replace(vars["DATABASE_URL"], "?", "?password=hunter2&", 1)
+	got = run("events", "stats", "--database-url", secret)
+	require.Contains(t, got.oneLine(t), "password=***")
+	require.Contains(t, got.stderr, " (with the password in the place of ***)\n")
+	require.NotContains(t, got.stderr, "hunter2")
 
 	got = run("migrate", "status", "--json")
 	require.Zero(t, got.code, got.stderr)
@@ -79,4 +86,51 @@ func TestPrintNeedsNoDatabase(t *testing.T) {
 	}
 	_, err := os.Stat(strings.TrimPrefix(file, "sqlite:///"))
 	require.ErrorIs(t, err, os.ErrNotExist)
+}
+
+func TestMigrateDownWaitsForTheWorkers(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, db dbtest.DB) {
+		b := setup(t, db)
+		bg := b.startWorker("--idle-sleep-seconds", "0.05")
+		require.Eventually(t, func() bool {
+			return count(t, db, "SELECT count(*) FROM process_heartbeats WHERE state = 'alive'") == 1
+		}, patience, 10*time.Millisecond)
+		got := b.admin("migrate", "down", "--json")
+		require.Equal(t, exitRefused, got.code)
+		require.Equal(t, "conflict", got.errorCode(t))
+		var instance string
+		require.NoError(t, db.QueryRow(t.Context(), "SELECT instance_id FROM process_heartbeats").Scan(&instance))
+		require.Contains(t, got.oneLine(t), instance+" until ")
+		require.Contains(t, got.stderr, "stop the workers first")
+		bg.stop()
+		require.Zero(t, bg.wait(t).code)
+		got = b.admin("migrate", "down", "--json")
+		require.Zero(t, got.code, got.stderr)
+	})
+}
+
+func TestMigrateToAVersion(t *testing.T) {
+	t.Parallel()
+	file := freshFile(t)
+	run := func(args ...string) ran {
+		return runProgram(t.Context(), Admin(testApps()...), env{"DATABASE_URL": file, "USER": "tester"}, append([]string{"migrate"}, args...)...)
+	}
+	for _, command := range []string{"up", "down", "status", "print"} {
+		got := run(command, "--to", "999", "--json")
+		require.Equal(t, exitUsage, got.code, command)
+		require.Equal(t, "usage", got.errorCode(t))
+		require.Contains(t, got.oneLine(t), "--to 999: no such version: Oxbow's migrations have no version 999; they have 0, 1\n")
+	}
+	_, err := os.Stat(strings.TrimPrefix(file, "sqlite:///"))
+	require.ErrorIs(t, err, os.ErrNotExist)
+
+	require.NotContains(t, run("print", "--to", "0").stdout, "process_heartbeats")
+	require.Contains(t, run("print", "--to", "1").stdout, "process_heartbeats")
+	require.Zero(t, run("up", "--to", "0").code)
+	for to, want := range map[string]bool{"0": true, "1": false} {
+		var status migrateStatus
+		run("status", "--to", to, "--json").json(t, &status)
+		require.Equal(t, want, status.UpToDate, to)
+	}
 }
