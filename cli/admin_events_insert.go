@@ -1,14 +1,10 @@
 package cli
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -224,28 +220,4 @@ func (f *insertFlags) knownVersion(registry *outbox.Registry, given bool) (int, 
 		return 0, invalidf("unknown_type", "the event type %s is not registered in this binary; it has %s", asked, strings.Join(names, ", "))
 	}
 	return version, nil
-}
-
-// readPayload takes JSON, or the name of a file after an @.
-func readPayload(text string) (json.RawMessage, error) {
-	data := []byte(text)
-	if name, ok := strings.CutPrefix(text, "@"); ok {
-		var err error
-		if data, err = os.ReadFile(name); err != nil {
-			return nil, usagef("read --payload: %w", err)
-		}
-	}
-	data = bytes.TrimSpace(data)
-	var value any
-	if err := json.Unmarshal(data, &value); err != nil {
-		var syntax *json.SyntaxError
-		if errors.As(err, &syntax) {
-			return nil, invalidf("invalid_event", "--payload is not valid JSON: %w, at byte %d", err, syntax.Offset)
-		}
-		return nil, invalidf("invalid_event", "--payload is not valid JSON: %w", err)
-	}
-	if _, object := value.(map[string]any); !object {
-		return nil, invalidf("invalid_event", "--payload must be a JSON object")
-	}
-	return data, nil
 }
