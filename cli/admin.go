@@ -30,8 +30,11 @@ func Admin(apps ...jobs.App) *Program {
 
 // operatorName is who the operator log names.
 func (p *Program) operatorName() (string, error) {
-	if name := cmp.Or(p.operator, p.getenv("USER"), p.getenv("LOGNAME")); name != "" {
-		return name, nil
+	if p.operator != "" {
+		return p.operator, checkPlain("--operator", p.operator, maxName)
+	}
+	if name := cmp.Or(p.getenv("USER"), p.getenv("LOGNAME")); name != "" {
+		return name, checkPlain("the name in $USER", name, maxName)
 	}
 	// Services and containers often run without $USER.
 	if account, err := user.Current(); err == nil && account.Username != "" {

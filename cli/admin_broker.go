@@ -53,6 +53,9 @@ func (p *Program) brokerDeclare(ctx context.Context, topology rabbitmq.Topology)
 	case topology.Queue != "" && len(topology.Bindings) == 0:
 		topology.Bindings = []string{"#"}
 	}
+	if err := checkTopology(url, topology); err != nil {
+		return err
+	}
 	if err := rabbitmq.Declare(ctx, url, topology); err != nil {
 		if errors.Is(err, rabbitmq.ErrTopologyDiffers) {
 			return refusedf("conflict", "%w", err)
@@ -66,4 +69,31 @@ func (p *Program) brokerDeclare(ctx context.Context, topology rabbitmq.Topology)
 			_, _ = fmt.Fprintf(w, "The queue %s stands and receives %s.\n", result.Queue, strings.Join(result.Bindings, ", "))
 		}
 	})
+}
+
+// maxBrokerName is the protocol's limit.
+const maxBrokerName = 255
+
+// checkTopology finds what is wrong with the flags, without the broker.
+func checkTopology(url string, topology rabbitmq.Topology) error {
+	if err := checkExchange(topology.Exchange); err != nil {
+		return err
+	}
+	// A publisher that is never started knows what a URL and an exchange are.
+	if _, err := rabbitmq.NewPublisher(&rabbitmq.Config{URL: url, Exchange: topology.Exchange}); err != nil {
+		return usagef("%w", err)
+	}
+	for _, pattern := range topology.Bindings {
+		if err := checkPlain("--bind", pattern, maxBrokerName); err != nil {
+			return err
+		}
+	}
+	return checkPlain("--queue", topology.Queue, maxBrokerName)
+}
+
+func checkExchange(name string) error {
+	if name == "" {
+		return usagef("--exchange must name one, as in %s", rabbitmq.DefaultExchange)
+	}
+	return checkPlain("--exchange", name, maxBrokerName)
 }

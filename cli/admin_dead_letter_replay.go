@@ -51,6 +51,12 @@ the filters, as in list, and --note says why.`,
 	flags.StringVar(&f.note, "note", "", "why, for the operator log")
 	flags.BoolVar(&f.yes, "yes", false, "really do it")
 	cmd.RunE = p.runs(func(ctx context.Context, _ []string) error {
+		if err := checkPlain("--note", f.note, maxReason); err != nil {
+			return err
+		}
+		if err := checkPlain("--reason", f.filter.Reason, maxReason); err != nil {
+			return err
+		}
 		switch {
 		case f.all == (f.eventID != ""):
 			return usagef("either --event-id or --all is required")

@@ -124,6 +124,9 @@ func (p *Program) resolveEffect(ctx context.Context, f *resolveFlags) error {
 			return err
 		}
 	}
+	if err := checkPlain("--reason", f.params.Reason, maxReason); err != nil {
+		return err
+	}
 	var err error
 	if f.params.Operator, err = p.operatorName(); err != nil {
 		return err

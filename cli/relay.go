@@ -34,6 +34,9 @@ const firstConnect = 10 * time.Second
 // it after the engine.
 func (p *Program) attachRelay(ctx context.Context, f *relayFlags, cfg *engine.Config) (stop func(), err error) {
 	stop = func() {}
+	if err := checkExchange(f.exchange); err != nil {
+		return stop, err
+	}
 	registry, err := registryOf(cfg.Apps, cfg.Telemetry.Logger)
 	if err != nil {
 		return stop, err

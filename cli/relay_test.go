@@ -66,6 +66,13 @@ func TestRelayWaitsForItsExchange(t *testing.T) {
 			b.admin("broker", "declare", "--exchange", exchange, "--queue", queue.name, "--bind", "lab.#", "--json").json(t, &declared)
 			require.Equal(t, declareResult{Exchange: exchange, Queue: queue.name, Bindings: []string{"lab.#"}}, declared)
 		}
+		var everything declareResult
+		b.admin("broker", "declare", "--exchange", exchange+".all", "--queue", queue.name+".all", "--json").json(t, &everything)
+		t.Cleanup(func() {
+			_, _ = queue.channel.QueueDelete(queue.name+".all", false, false, false)
+			_ = queue.channel.ExchangeDelete(exchange+".all", false, false)
+		})
+		require.Equal(t, declareResult{Exchange: exchange + ".all", Queue: queue.name + ".all", Bindings: []string{"#"}}, everything)
 		b.worker(relay...).json(t, &done)
 		require.Equal(t, dispatchResult{Claimed: 20, Published: 20}, done)
 		for range 20 {

@@ -95,11 +95,12 @@ func (f *workFlags) config(p *Program, logger *slog.Logger) (*engine.Config, err
 }
 
 func (f *workFlags) checkRest() error {
+	if err := checkPlain("--instance-id", f.instanceID, maxInstanceName); err != nil {
+		return err
+	}
 	switch {
 	case f.maxIterations < 0:
 		return usagef("--max-iterations %d: it must not be negative", f.maxIterations)
-	case len(f.instanceID) > 60:
-		return usagef("--instance-id: a name has at most 60 bytes, this one has %d", len(f.instanceID))
 	case len(f.dispatchLock) > maxLockName || strictjson.CheckText(f.dispatchLock) != nil:
 		return usagef("--dispatch-lock: a name has at most %d bytes of valid text", maxLockName)
 	case !(f.leaseSeconds >= 1 && f.leaseSeconds <= maxSeconds):
@@ -126,6 +127,7 @@ const (
 	defaultBatchSize = 100
 	maxBatchSize     = 10_000
 	maxLockName      = 200
+	maxInstanceName  = 60
 	maxSeconds       = 24 * 60 * 60
 )
 
