@@ -73,13 +73,33 @@ func classify(err error) *exitError {
 // one document on stdout.
 func (p *Program) reportError(err error) int {
 	known := classify(err)
-	line := cleanText(strings.Join(strings.Fields(known.Error()), " "))
+	line := cleanText(oneLine(known.Error()))
 	_, _ = fmt.Fprintf(p.stderr, "%s: %s\n", p.Command.Name(), line)
 	var shown *shownError
 	if p.common.json && !errors.As(err, &shown) {
-		_ = p.writeJSON(map[string]any{"error": map[string]string{"code": known.code, "message": known.Error()}})
+		_ = p.writeJSON(map[string]any{"error": map[string]string{"code": known.code, "message": line}})
 	}
 	return known.exit
+}
+
+// oneLine puts the lines of a text, as several joined errors have them, on one.
+func oneLine(text string) string {
+	var out strings.Builder
+	for line := range strings.Lines(text) {
+		line = strings.Join(strings.Fields(line), " ")
+		if line == "" {
+			continue
+		}
+		switch before := out.String(); {
+		case before == "":
+		case strings.ContainsRune(":;,?", rune(before[len(before)-1])):
+			out.WriteString(" ")
+		default:
+			out.WriteString("; ")
+		}
+		out.WriteString(line)
+	}
+	return out.String()
 }
 
 // shownError is a failure whose command has printed its one document already.

@@ -17,8 +17,27 @@ func (p *Program) result(document any, table func(w io.Writer)) error {
 	if p.common.json {
 		return p.writeJSON(document)
 	}
-	table(p.stdout)
+	out := &checkedWriter{w: p.stdout}
+	table(out)
+	if out.err != nil {
+		return fmt.Errorf("write the result: %w", out.err)
+	}
 	return nil
+}
+
+// checkedWriter keeps the first error, after which it writes nothing.
+type checkedWriter struct {
+	w   io.Writer
+	err error
+}
+
+func (c *checkedWriter) Write(data []byte) (int, error) {
+	if c.err != nil {
+		return 0, c.err
+	}
+	n, err := c.w.Write(data)
+	c.err = err
+	return n, err
 }
 
 func (p *Program) writeJSON(document any) error {

@@ -2,6 +2,8 @@ package cli
 
 import (
 	"bytes"
+	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -45,5 +47,55 @@ func TestLogFormats(t *testing.T) {
 		require.Contains(t, out.String(), want)
 		require.NotContains(t, out.String(), "\x1b")
 		require.NotContains(t, out.String(), "hidden")
+	}
+}
+
+// full is a file on a full disk.
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, errors.New("no space left on device") }
+
+func TestAResultThatCannotBeWrittenIsAFailure(t *testing.T) {
+	t.Parallel()
+	vars := env{"DATABASE_URL": freshFile(t), "USER": "tester"}
+	for _, args := range [][]string{
+		{"events", "list"}, {"events", "list", "--json"}, {"events", "stats"}, {"processes", "list"},
+		{"migrate", "status"}, {"migrate", "print"}, {"dead-letter", "replay", "--all", "--dry-run"},
+	} {
+		var stderr bytes.Buffer
+		p := Admin(testApps()...)
+		p.getenv = func(name string) string { return vars[name] }
+		require.Equal(t, exitFailed, p.Run(t.Context(), args, full{}, &stderr), args)
+		require.Equal(t, "admin: write the result: no space left on device\n", stderr.String(), args)
+	}
+}
+
+func TestErrorsStandOnOneLine(t *testing.T) {
+	t.Parallel()
+	joined := fmt.Errorf("stop: %w", errors.Join(errors.New("first"), errors.New("second\n\tthird")))
+	require.Equal(t, "stop: first; second; third", oneLine(joined.Error()))
+	require.Equal(t, "cannot: a; b", oneLine("cannot:\n\ta\n\n  b\n"))
+
+	var stdout, stderr bytes.Buffer
+	p := Admin(testApps()...)
+	p.stdout, p.stderr, p.common.json = &stdout, &stderr, true
+	require.Equal(t, exitFailed, p.reportError(joined))
+	require.Equal(t, "admin: stop: first; second; third\n", stderr.String())
+	require.JSONEq(t, `{"error":{"code":"failed","message":"stop: first; second; third"}}`, stdout.String())
+}
+
+func TestJSONIsAskedForWhateverElseIsWrong(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		args []string
+		want bool
+	}{
+		{[]string{"--json"}, true}, {[]string{"--json=true"}, true}, {[]string{"--json=1"}, true}, {[]string{"--json=perhaps"}, true},
+		{[]string{"--json=false"}, false}, {[]string{"--json", "--json=false"}, false}, {[]string{"--json=false", "--json"}, true},
+		{[]string{"--jsonx"}, false}, {nil, false}, {[]string{"--", "--json"}, false},
+	} {
+		got := runProgram(t.Context(), Admin(testApps()...), nil, append([]string{"events", "list", "--fly"}, tt.args...)...)
+		require.Equal(t, exitUsage, got.code)
+		require.Equal(t, tt.want, got.stdout != "", "%v: %s", tt.args, got.stdout)
 	}
 }

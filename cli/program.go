@@ -5,7 +5,6 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -43,9 +42,10 @@ type commonFlags struct {
 func newProgram(root *cobra.Command, apps []jobs.App) *Program {
 	p := &Program{Command: root, apps: apps, getenv: os.Getenv, stdout: os.Stdout, stderr: os.Stderr}
 	root.SilenceErrors, root.SilenceUsage = true, true
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return flagError(err) })
 	root.CompletionOptions.DisableDefaultCmd = true
 	flags := root.PersistentFlags()
-	flags.StringVar(&p.common.databaseURL, "database-url", "", "postgres://…, sqlite:///relative.db or sqlite:////absolute.db (env DATABASE_URL; default sqlite:///./data/oxbow.db)")
+	flags.StringVar(&p.common.databaseURL, "database-url", "", "postgres://…, host=… dbname=…, sqlite:///relative.db or sqlite:////absolute.db (env DATABASE_URL; default sqlite:///./data/oxbow.db)")
 	flags.StringVar(&p.common.schema, "schema", "", "Postgres schema of the tables (default: what the search_path says)")
 	flags.StringVar(&p.common.amqpURL, "amqp-url", "", "RabbitMQ, as in amqp://user:password@host:5672/ (env "+envAMQPURL+")")
 	flags.StringVar(&p.common.logLevel, "log-level", "", "debug, info, warn or error (default info for worker run, warn elsewhere)")
@@ -68,7 +68,7 @@ func (p *Program) Run(ctx context.Context, args []string, stdout, stderr io.Writ
 	if !p.began {
 		err = usageError(err)
 		// A flag before --json may be the wrong one, so it was perhaps not parsed.
-		p.common.json = p.common.json || slices.Contains(args, "--json")
+		p.common.json = wantsJSON(args)
 	}
 	return p.reportError(err)
 }
@@ -78,6 +78,9 @@ func (p *Program) Run(ctx context.Context, args []string, stdout, stderr io.Writ
 func (p *Program) runs(fn func(ctx context.Context, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		p.began = true
+		if _, err := p.logHandler(slog.LevelWarn); err != nil {
+			return err
+		}
 		return fn(cmd.Context(), args)
 	}
 }
