@@ -2,12 +2,15 @@ package engine_test
 
 import (
 	"context"
+	"errors"
+	"runtime"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/oxbow-jobs/oxbow/dbtx"
+	"github.com/oxbow-jobs/oxbow/engine"
 	"github.com/oxbow-jobs/oxbow/internal/dbtest"
 	"github.com/oxbow-jobs/oxbow/jobs"
 	"github.com/oxbow-jobs/oxbow/outbox"
@@ -53,5 +56,40 @@ func TestATransactionalHandlersTimeoutIsAFailedAttempt(t *testing.T) {
 				require.Equal(t, "attempts_exhausted", r.Metadata["oxbow:dead_letter_reason"])
 			})
 		}
+	})
+}
+
+type exitingBackoff struct{}
+
+func (exitingBackoff) Delay(int) time.Duration { runtime.Goexit(); return 0 }
+
+type exitingError struct{}
+
+func (exitingError) Error() string { runtime.Goexit(); return "" }
+func (exitingError) Is(error) bool { runtime.Goexit(); return false }
+func (exitingError) As(any) bool   { runtime.Goexit(); return false }
+func (exitingError) Unwrap() error { runtime.Goexit(); return nil }
+
+// User code that ends its goroutine takes no slot with it, wherever it is called.
+func TestGoexitInErrorsAndBackoffsLosesNoSlot(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, db dbtest.DB) {
+		b := setup(t, db)
+		e := b.start(b.app(behaviours{
+			"backoff": func(context.Context, outbox.Event[probe]) error { return errors.New("no") },
+			"error":   func(context.Context, outbox.Event[probe]) error { return exitingError{} },
+			"undo": func(ctx context.Context, _ outbox.Event[probe]) error {
+				if err := undoable(ctx, "k", func(context.Context) error { return exitingError{} }); err != nil {
+					return err
+				}
+				return jobs.Permanent(exitingError{})
+			},
+		}), func(c *engine.Config) { c.BatchSize, c.Backoff = 1, exitingBackoff{} })
+		bad := b.insert(e, "backoff", nil)
+		require.Eventually(t, func() bool { return b.row(bad).State == "retryable" || b.count("backoff") > 1 }, waitFor, tick)
+		b.eventually(b.insert(e, "error", &outbox.InsertOpts{MaxAttempts: 1}), "discarded")
+		undo := b.insert(e, "undo", nil)
+		require.Eventually(t, func() bool { return len(b.row(undo).Errors) > 0 }, waitFor, tick)
+		b.eventually(b.insert(e, "good", nil), "completed")
 	})
 }

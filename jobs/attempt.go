@@ -197,7 +197,7 @@ func (r *Runner) unread(ctx context.Context, err error, row *rivertype.JobRow) c
 }
 
 func deadLetter(reason outcome.Reason, err error) claim.Decision {
-	return claim.Decision{Kind: claim.DeadLetter, Reason: reason, Error: outcome.ErrorText(err)}
+	return claim.Decision{Kind: claim.DeadLetter, Reason: reason, Error: errorText(err)}
 }
 
 // ownDecision is for failures of the pipeline's own statements. An outage is not

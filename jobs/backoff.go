@@ -4,6 +4,8 @@ import (
 	"math"
 	"math/rand/v2"
 	"time"
+
+	"github.com/oxbow-jobs/oxbow/internal/guard"
 )
 
 // Backoff says how long to wait after a failed attempt.
@@ -46,15 +48,11 @@ func (f Fixed) Delay(int) time.Duration { return positive(f.Wait, time.Second) }
 // maxDelay keeps a user's backoff inside what both databases can add to a time.
 const maxDelay = 10 * 365 * 24 * time.Hour
 
-// delayOf calls a backoff that may be user code: a panic or a nonsense value
-// falls back to the default policy.
-func delayOf(b Backoff, attempt int) (delay time.Duration) {
-	defer func() {
-		if recover() != nil {
-			delay = Exponential{}.Delay(attempt)
-		}
-	}()
-	delay = b.Delay(attempt)
+// delayOf calls a backoff that may be user code: a panic, the end of its
+// goroutine or a nonsense value falls back to the default policy.
+func delayOf(b Backoff, attempt int) time.Duration {
+	delay := time.Duration(-1)
+	_ = guard.Run(func() error { delay = b.Delay(attempt); return nil })
 	if delay < 0 || delay > maxDelay {
 		return Exponential{}.Delay(attempt)
 	}

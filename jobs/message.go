@@ -9,6 +9,7 @@ import (
 	"github.com/riverqueue/river/rivertype"
 
 	"github.com/oxbow-jobs/oxbow/inbox"
+	"github.com/oxbow-jobs/oxbow/internal/guard"
 	"github.com/oxbow-jobs/oxbow/internal/outcome"
 	"github.com/oxbow-jobs/oxbow/outbox"
 )
@@ -37,8 +38,12 @@ func (r *Runner) readMessage(ctx context.Context, row *rivertype.JobRow) (*messa
 }
 
 func (r *Runner) readInboxMessage(ctx context.Context, row *rivertype.JobRow) (*message, error) {
-	stored, err := inbox.ReadStored(ctx, row.EncodedArgs, func(consumer string) *inbox.Subscription {
-		return r.Handlers.Subscription(r.Registry, consumer)
+	var stored *inbox.Message
+	err := guard.Run(func() (err error) { // the question whether a tenant is known is user code
+		stored, err = inbox.ReadStored(ctx, row.EncodedArgs, func(consumer string) *inbox.Subscription {
+			return r.Handlers.Subscription(r.Registry, consumer)
+		})
+		return err
 	})
 	if err != nil {
 		if refusal := (*inbox.Refusal)(nil); errors.As(err, &refusal) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/riverqueue/river/rivertype"
@@ -42,14 +43,26 @@ type result struct {
 func succeeded(handler string) result { return result{handler: handler, kind: claim.Published} }
 
 // classify is total: whatever error a handler made up, it ends as a result with
-// storable text.
-func (r *Runner) classify(ctx context.Context, err error, handler string, retryIn func() time.Duration) (res result) {
-	res = result{handler: handler, kind: claim.Failed, text: outcome.ErrorText(err)}
-	defer func() {
-		if recover() != nil { // an Is, As or Unwrap method of the user's error panicked
-			res.kind, res.delay = claim.Failed, retryIn()
-		}
-	}()
+// storable text. The error's methods are user code, and guarded as such.
+func (r *Runner) classify(ctx context.Context, err error, handler string, retryIn func() time.Duration) result {
+	res := result{handler: handler, kind: claim.Failed, text: errorText(err)}
+	judged := res
+	if guard.Run(func() error { r.judge(ctx, err, &judged, retryIn); return nil }) != nil {
+		res.delay = retryIn()
+		return res
+	}
+	return judged
+}
+
+// errorText is the storable text of an error whose Error method may end its
+// goroutine.
+func errorText(err error) string {
+	text := fmt.Sprintf("(%T whose text cannot be read)", err)
+	_ = guard.Run(func() error { text = outcome.ErrorText(err); return nil })
+	return text
+}
+
+func (r *Runner) judge(ctx context.Context, err error, res *result, retryIn func() time.Duration) {
 	var (
 		panicked *guard.PanicError
 		final    *outcome.Final
@@ -82,7 +95,6 @@ func (r *Runner) classify(ctx context.Context, err error, handler string, retryI
 			res.reason = special.Reason
 		}
 	}
-	return res
 }
 
 // ourFailure marks the error of one of our own statements, if it was an outage.

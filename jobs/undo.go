@@ -36,11 +36,11 @@ func (r *Runner) undo(ctx context.Context, runs []*handlerRun, results []result,
 		var missing *sideeffect.UndoError
 		switch {
 		case errors.As(err, &missing):
-			return claim.Decision{Kind: claim.Failed, Uncounted: true, Delay: delayOf(r.backoffOf(run.handler), missing.Tries), Error: outcome.ErrorText(err)}
+			return claim.Decision{Kind: claim.Failed, Uncounted: true, Delay: delayOf(r.backoffOf(run.handler), missing.Tries), Error: errorText(err)}
 		case err != nil:
 			return r.cutUndo(ctx, err, row)
 		case final != nil && final != why:
-			d.Reason, d.Error = final.Reason, outcome.ErrorText(final)
+			d.Reason, d.Error = final.Reason, errorText(final)
 		}
 	}
 	return d
@@ -53,7 +53,7 @@ func (r *Runner) undo(ctx context.Context, runs []*handlerRun, results []result,
 func (r *Runner) cutUndo(ctx context.Context, err error, row *rivertype.JobRow) claim.Decision {
 	d := r.ownDecision(ctx, err, row)
 	if d.Kind != claim.Interrupted {
-		d = claim.Decision{Kind: claim.Failed, Delay: delayOf(Exponential{}, row.Attempt), Error: outcome.ErrorText(err)}
+		d = claim.Decision{Kind: claim.Failed, Delay: delayOf(Exponential{}, row.Attempt), Error: errorText(err)}
 	}
 	d.Uncounted = true
 	return d
