@@ -7,5 +7,5 @@
 // lease.go proves that the process is alive, reclaim.go takes the claims of those
 // that are not, gate.go holds claims back.
 //
-// It imports jobs and what lies below; operate and cli import it.
+// It imports jobs and what lies below; cli imports it.
 package engine

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sort"
 	"strings"
 	"sync"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/oxbow-jobs/oxbow/dbtx"
 	"github.com/oxbow-jobs/oxbow/jobs"
+	"github.com/oxbow-jobs/oxbow/migrations"
 	"github.com/oxbow-jobs/oxbow/outbox"
 )
 
@@ -180,15 +182,11 @@ func (c *core) riverConfig(workers *river.Workers, schema string, once bool) *ri
 	return config
 }
 
-// reindexed leaves out the two indexes that our migrations may have dropped.
+// reindexed leaves out the indexes that our migrations may have dropped.
 func reindexed() []string {
-	var names []string
-	for _, name := range river.ReindexerIndexNamesDefault() {
-		if name != "river_job_args_index" && name != "river_job_metadata_index" {
-			names = append(names, name)
-		}
-	}
-	return names
+	return slices.DeleteFunc(river.ReindexerIndexNamesDefault(), func(name string) bool {
+		return slices.Contains(migrations.RiverGINIndexes(), name)
+	})
 }
 
 // Start registers the instance and begins to claim. It returns once work is

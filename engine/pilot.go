@@ -28,7 +28,7 @@ var (
 // errNotRetried and errNotDeleted are what River UI shows when its buttons would
 // break a promise.
 var (
-	errNotRetried = errors.New("oxbow: only a dead letter is replayed, and through Oxbow's own page or `admin dead-letter replay`")
+	errNotRetried = errors.New("oxbow: only a dead letter is replayed, with `admin dead-letter replay`")
 	errNotDeleted = errors.New("oxbow: events are not deleted by hand: published ones go after their retention, dead letters stay until they are replayed")
 )
 

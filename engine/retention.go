@@ -15,14 +15,14 @@ var (
 	sqlDeleteFinished = dbtx.Each(`DELETE FROM {schema}river_job WHERE id IN (
   SELECT id FROM {schema}river_job
   WHERE state IN ('completed', 'cancelled', 'discarded') AND CASE
-    WHEN kind LIKE 'outbox/%' OR kind LIKE 'inbox/%' THEN state = 'completed' AND finalized_at < $1
+    WHEN kind LIKE 'outbox/%' OR kind LIKE 'inbox/%' THEN state = 'completed' AND finalized_at < now() - $1 * interval '1 microsecond'
     ELSE (state = 'completed' AND finalized_at < $2) OR (state = 'cancelled' AND finalized_at < $3) OR (state = 'discarded' AND finalized_at < $4)
   END
   ORDER BY id LIMIT $5
 )`, `DELETE FROM river_job WHERE id IN (
   SELECT id FROM river_job
   WHERE state IN ('completed', 'cancelled', 'discarded') AND CASE
-    WHEN kind LIKE 'outbox/%' OR kind LIKE 'inbox/%' THEN state = 'completed' AND finalized_at < $1
+    WHEN kind LIKE 'outbox/%' OR kind LIKE 'inbox/%' THEN state = 'completed' AND finalized_at < datetime('now', 'subsec', '-' || ($1 / 1000000) || ' seconds')
     ELSE (state = 'completed' AND finalized_at < $2) OR (state = 'cancelled' AND finalized_at < $3) OR (state = 'discarded' AND finalized_at < $4)
   END
   ORDER BY id LIMIT $5
@@ -67,7 +67,7 @@ func (p *pilot) JobDeleteBefore(ctx context.Context, _ riverdriver.Executor, par
 	}
 	db := p.core.db
 	deleted, err := db.Exec(ctx, sqlDeleteFinished.For(db),
-		time.Now().Add(-p.core.config.Retention.Published),
+		p.core.config.Retention.Published.Microseconds(),
 		horizon(params.CompletedDoDelete, params.CompletedFinalizedAtHorizon),
 		horizon(params.CancelledDoDelete, params.CancelledFinalizedAtHorizon),
 		horizon(params.DiscardedDoDelete, params.DiscardedFinalizedAtHorizon),

@@ -38,7 +38,6 @@ var floors = []struct {
 	{"engine", 6},
 	{"examples/*/*", 6},
 	{"operate", 7},
-	{"web", 8},
 	{"cli", 9},
 	{"cmd/*", 10},
 	{"examples/*", 10},
