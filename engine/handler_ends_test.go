@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/oxbow-jobs/oxbow/dbtx"
@@ -92,4 +93,65 @@ func TestGoexitInErrorsAndBackoffsLosesNoSlot(t *testing.T) {
 		require.Eventually(t, func() bool { return len(b.row(undo).Errors) > 0 }, waitFor, tick)
 		b.eventually(b.insert(e, "good", nil), "completed")
 	})
+}
+
+func TestFinishTxInATransactionOrAfterACommit(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, db dbtest.DB) {
+		b := setup(t, db)
+		nothing := func(context.Context, dbtx.Tx) error { return nil }
+		got := make(chan error, 4)
+		var out *outbox.Client[dbtx.Tx]
+		e := b.start(one(func(in *jobs.Installer) error {
+			out = in.Outbox
+			return jobs.Handle(in, "b", func(ctx context.Context, _ outbox.Event[probe]) error {
+				got <- out.WithinTx(ctx, func(ctx context.Context, _ dbtx.Tx) error { return jobs.FinishTx(ctx, nothing) })
+				err := jobs.FinishTx(ctx, func(inner context.Context, _ dbtx.Tx) error {
+					got <- jobs.FinishTx(inner, nothing)
+					got <- jobs.FinishTx(ctx, nothing) // through the context from before
+					return nil
+				})
+				got <- jobs.FinishTx(ctx, nothing)
+				return err
+			}, nil)
+		}), nil)
+		b.eventually(b.insert(e, "x", nil), "completed")
+		for range 3 {
+			require.ErrorIs(t, <-got, jobs.ErrInTxHandler)
+		}
+		require.ErrorIs(t, <-got, jobs.ErrFinished)
+	})
+}
+
+// Only the engine ends a handler's transaction.
+func TestAHandlerCannotEndItsTransaction(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Postgres(t)
+	b := setup(t, dbtest.DB{DB: db.DB, Name: "Postgres", Postgres: db})
+	b.exec(`CREATE TABLE ` + b.table("orders") + ` (id int)`)
+	write := func(ctx context.Context, tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, `INSERT INTO `+b.table("orders")+` VALUES (1)`); err != nil {
+			return err
+		}
+		return pgx.BeginFunc(ctx, tx, func(pgx.Tx) error { return nil }) // a savepoint is the handler's own
+	}
+	handlers := map[string]func(in *jobs.Installer) error{
+		"HandleTx": func(in *jobs.Installer) error {
+			return jobs.HandleTx(in, "b", func(ctx context.Context, tx pgx.Tx, e outbox.Event[probe]) error {
+				return errors.Join(write(ctx, tx), tx.Commit(ctx))
+			}, nil)
+		},
+		"FinishTx": func(in *jobs.Installer) error {
+			return jobs.Handle(in, "b", func(ctx context.Context, _ outbox.Event[probe]) error {
+				return jobs.FinishTx(ctx, func(ctx context.Context, tx pgx.Tx) error { return errors.Join(write(ctx, tx), tx.Rollback(ctx)) })
+			}, nil)
+		},
+	}
+	for name, register := range handlers {
+		e := b.start(one(register), nil)
+		r := b.eventually(b.insert(e, name, &outbox.InsertOpts{MaxAttempts: 1}), "discarded")
+		require.Contains(t, r.Errors[0]["error"], "the handler's transaction", name)
+		require.NoError(t, e.StopNow(t.Context()))
+	}
+	require.Equal(t, "0", b.one(`SELECT CAST(count(*) AS text) FROM `+b.table("orders")))
 }

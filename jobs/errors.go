@@ -18,9 +18,13 @@ var ErrFenced = outcome.ErrFenced
 // ErrNotInHandler is returned by calls that only work inside a handler.
 var ErrNotInHandler = errors.New("oxbow: not inside a handler: call this with the context that the handler was given")
 
-// ErrInTxHandler is returned by FinishTx inside a handler that is transactional
-// already.
+// ErrInTxHandler is returned by FinishTx where a transaction of the handler is
+// open already: in a transactional handler, in another FinishTx, or in a unit of
+// work.
 var ErrInTxHandler = errors.New("oxbow: the handler has a transaction already: write in it and return nil")
+
+// ErrFinished is returned by FinishTx after a FinishTx that committed.
+var ErrFinished = errors.New("oxbow: the handler is finished: its receipt is stored")
 
 // Permanent marks an error that no retry will mend: the event becomes a dead
 // letter at once, with the reason "permanent".

@@ -14,20 +14,54 @@ type runKey struct{}
 // its error.
 //
 // It fails with ErrFenced if the event was claimed anew; then nothing was
-// committed.
+// committed. It works once: after it has committed it fails with ErrFinished.
+// The transaction is the engine's to end, as with HandleTx.
 func FinishTx[TTx any](ctx context.Context, fn func(ctx context.Context, tx TTx) error) error {
 	run, ok := ctx.Value(runKey{}).(*handlerRun)
 	if !ok {
 		return ErrNotInHandler
 	}
-	if run.inTx {
-		return ErrInTxHandler
+	closed, err := run.openTx(ctx)
+	if err != nil {
+		return err
 	}
+	defer closed()
 	return run.within(ctx, func(ctx context.Context, tx dbtx.Tx) error {
-		typed, err := dbtx.As[TTx](tx)
+		typed, err := nativeTx[TTx](tx)
 		if err != nil {
 			return err
 		}
 		return fn(ctx, typed)
 	})
+}
+
+// openTx notes that the handler's transaction is open. Without it a second one
+// would wait for the only connection of SQLite, or be fenced off by the first.
+func (h *handlerRun) openTx(ctx context.Context) (closed func(), err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case h.inTx || h.finishing || h.runner.Outbox.InUnit(ctx):
+		return nil, ErrInTxHandler
+	case h.committed:
+		return nil, ErrFinished
+	}
+	h.finishing = true
+	return func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.finishing = false
+	}, nil
+}
+
+func (h *handlerRun) isCommitted() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.committed
+}
+
+func (h *handlerRun) setCommitted() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.committed = true
 }

@@ -80,8 +80,9 @@ func plainHandler[T outbox.Payload](fn func(ctx context.Context, event outbox.Ev
 // HandleTx registers a transactional handler. Its business writes, the events
 // it inserts with tx, its receipt and, where it is the last one missing, the
 // event's completion commit together, or not at all. The engine opens and ends
-// the transaction. TTx is pgx.Tx, *sql.Tx, or dbtx.Tx for code that runs on both
-// databases.
+// the transaction: a pgx.Tx refuses Commit and Rollback; a *sql.Tx cannot, so do
+// not call them, or the receipt is refused and the handler runs again. TTx is
+// pgx.Tx, *sql.Tx, or dbtx.Tx for code that runs on both databases.
 func HandleTx[T outbox.Payload, TTx any](in *Installer, key string, fn func(ctx context.Context, tx TTx, event outbox.Event[T]) error, opts *HandlerOptions) error {
 	return addTx(in, ScopeOutbox, key, fn, opts)
 }
@@ -96,7 +97,7 @@ func addTx[T outbox.Payload, TTx any](in *Installer, scope, key string, fn func(
 			if err != nil {
 				return err
 			}
-			typed, err := dbtx.As[TTx](tx)
+			typed, err := nativeTx[TTx](tx)
 			if err != nil {
 				return err
 			}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/oxbow-jobs/oxbow/dbtx"
@@ -25,9 +26,12 @@ type handlerRun struct {
 	last       bool // no handler runs after this one
 	othersDone bool // every other handler has its receipt
 
+	inTx  bool
+	scope *sideeffect.Scope
+
+	mu        sync.Mutex
+	finishing bool // a FinishTx is under way
 	committed bool // a transaction has stored this handler's receipt
-	inTx      bool
-	scope     *sideeffect.Scope
 }
 
 // do runs the handler and stores, or hands to the outcome, what came of it.
@@ -42,7 +46,7 @@ func (h *handlerRun) do(ctx context.Context) result {
 		defer cancel()
 	}
 	err := h.run(ctx)
-	if h.committed {
+	if h.isCommitted() {
 		return succeeded(h.handler.key) // what is committed holds, whatever was returned afterwards
 	}
 	if h.scope.GivenUp() { // an earlier attempt gave the event up: the undo steps decide
@@ -97,7 +101,7 @@ func (h *handlerRun) within(ctx context.Context, fn func(ctx context.Context, tx
 	}
 	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
 	joined, unit := h.runner.Outbox.JoinTx(ctx, tx)
-	defer func() { unit.End(h.committed) }()
+	defer func() { unit.End(h.isCommitted()) }()
 	err = fn(joined, tx)
 	if err == nil {
 		err = unit.Err()
@@ -126,7 +130,7 @@ func (h *handlerRun) within(ctx context.Context, fn func(ctx context.Context, tx
 			return err
 		}
 	}
-	h.committed = true
+	h.setCommitted()
 	if complete {
 		h.claim.SetCompleted()
 	}
