@@ -53,7 +53,7 @@ func (s *Scope) advance(ctx context.Context, sl *slot, st *step) (string, error)
 	what, err := st.judge(sl.rec, s.GivenUp())
 	switch what {
 	case returnRecorded:
-		return sl.rec.response, nil
+		return s.recorded(ctx, sl, st)
 	case refuse:
 		return "", err
 	case doubt:
@@ -69,6 +69,22 @@ func (s *Scope) advance(ctx context.Context, sl *slot, st *step) (string, error)
 		return "", err
 	}
 	return s.call(ctx, sl, st)
+}
+
+// recorded returns the recorded response. One that the handler cannot read, as
+// its type has changed or an operator mistyped it, is in doubt again, so that an
+// operator can resolve it (again); the row keeps it until then.
+func (s *Scope) recorded(ctx context.Context, sl *slot, st *step) (string, error) {
+	unreadable := st.readable(sl.rec.response)
+	if unreadable == nil {
+		return sl.rec.response, nil
+	}
+	rec, final := st.inDoubt(fmt.Errorf("%w; the response is %s", unreadable, sl.rec.response))
+	rec.policy, rec.response = sl.rec.policy, sl.rec.response
+	if err := s.write(ctx, sl, rec, 0); err != nil {
+		return "", err
+	}
+	return "", final
 }
 
 // putInDoubt records that an earlier claim's call may have taken place.

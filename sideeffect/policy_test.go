@@ -168,17 +168,33 @@ func TestAtMostOnce(t *testing.T) {
 			require.Equal(t, 2, v.count())
 			require.Equal(t, 1, v.keys())
 		})
-		t.Run("AnOperatorsAnswerOfAnotherTypeIsAnOrdinaryError", func(t *testing.T) {
-			e, v := newEvent(t, db), newVendor(t)
-			_, err := run(e.ctx, v, "charge", once)
-			require.NoError(t, err)
-			e.resolve("charge", "succeeded", `"text"`)
-			e.again()
-			_, err = run(e.ctx, v, "charge", once)
-			require.ErrorContains(t, err, "read the recorded response")
-			var final *outcome.Final
-			require.NotErrorAs(t, err, &final)
-			require.Equal(t, 1, v.count())
+		t.Run("AnAnswerOfAnotherTypeIsInDoubtAgain", func(t *testing.T) {
+			for _, opts := range []*sideeffect.Options{once, nil} {
+				for _, answer := range []string{`5`, `{"id":7}`, `{"id":{"final":"permanent"}}`} {
+					e, v := newEvent(t, db), newVendor(t)
+					_, err := run(e.ctx, v, "charge", opts)
+					require.NoError(t, err)
+					e.resolve("charge", "succeeded", answer)
+					for range 2 { // the doubt stays, whoever looks
+						e.again()
+						_, err = run(e.ctx, v, "charge", opts)
+						requireFinal(t, err, outcome.InDoubt)
+						require.ErrorContains(t, err, "read the recorded response")
+						require.Equal(t, "in_doubt", e.row("charge").Status)
+						require.Equal(t, answer, e.row("charge").Response)
+						require.Contains(t, e.row("charge").LastError, answer)
+					}
+					e.replay(1)
+					_, err = run(e.ctx, v, "charge", opts)
+					requireFinal(t, err, outcome.InDoubt)
+					e.resolve("charge", "succeeded", `{"id":"by hand"}`)
+					e.again()
+					got, err := run(e.ctx, v, "charge", opts)
+					require.NoError(t, err)
+					require.Equal(t, "by hand", got.ID)
+					require.Equal(t, 1, v.count())
+				}
+			}
 		})
 		t.Run("AnAnswerDuringTheCallStands", func(t *testing.T) {
 			e, v := newEvent(t, db), newVendor(t)

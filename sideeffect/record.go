@@ -125,13 +125,15 @@ func (s *Scope) lookUp(ctx context.Context, key string) (found, error) {
 // except from what is in doubt, which only an operator's answer settles.
 func (r *record) finalAfter(replays int) outcome.Reason {
 	var m mark
-	if r.status != statusFailed && r.status != statusInDoubt || json.Unmarshal([]byte(r.response), &m) != nil {
+	if json.Unmarshal([]byte(r.response), &m) != nil {
 		return ""
 	}
-	if r.status == statusFailed && replays > m.Replays {
-		return ""
+	switch {
+	case r.status == statusFailed && replays <= m.Replays,
+		r.status == statusInDoubt && m.Final == outcome.NotStorable: // else it is a response that the handler could not read
+		return m.Final
 	}
-	return m.Final
+	return ""
 }
 
 func text(s *string) string {

@@ -27,8 +27,7 @@ func encodeResponse[Resp any](resp Resp, limit int) (string, error) {
 }
 
 // readResponse reads a recorded response. Its type may have changed since it
-// was recorded, or an operator wrote it; that is an ordinary error, which a
-// deploy can mend.
+// was recorded, or an operator wrote it.
 func readResponse[Resp any](text, key string, into *Resp) error {
 	if err := strictjson.Decode([]byte(text), into); err != nil {
 		return fmt.Errorf("read the recorded response of side effect %q as %T: %w", key, *into, err)

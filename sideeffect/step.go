@@ -15,6 +15,9 @@ type step struct {
 
 	call   func(ctx context.Context, idempotencyKey string) (string, error)
 	lookUp func(ctx context.Context, idempotencyKey string) (text string, found bool, err error)
+
+	// readable says that a recorded response is one of the step's type.
+	readable func(response string) error
 }
 
 // unstorable is why a response cannot be stored, after a call that succeeded.
@@ -45,6 +48,10 @@ func newStep[Req, Resp any](key string, request Req, opts Options, call func(con
 			return "", err
 		}
 		return encode(resp)
+	}
+	st.readable = func(response string) error {
+		var resp Resp
+		return readResponse(response, key, &resp)
 	}
 	if st.policy != policyReconcile {
 		return st, nil
