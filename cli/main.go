@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// hardStopAfter is how long the second signal waits for the program to print
-// its result before it ends the process.
-const hardStopAfter = 2 * time.Second
+// hardStopAfter is how long the second signal waits for the program to interrupt
+// what runs and to print its result before it ends the process.
+const hardStopAfter = stopNowWait + time.Second
 
 // Main runs the program with the process's arguments and signals and returns the
 // exit code. SIGTERM or SIGINT asks it to finish what runs; the second one stops

@@ -40,15 +40,17 @@ func (b *lockedBuffer) String() string {
 
 // background is a worker run that the test stops.
 type background struct {
-	stop   context.CancelFunc
-	stderr *lockedBuffer
-	done   chan ran
+	stop    context.CancelFunc
+	stopNow func() // the second signal
+	stderr  *lockedBuffer
+	done    chan ran
 }
 
 func (b *testBundle) startWorker(args ...string) *background {
 	b.t.Helper()
-	ctx, stop := context.WithCancel(b.t.Context())
-	bg := &background{stop: stop, stderr: &lockedBuffer{}, done: make(chan ran, 1)}
+	hard := make(chan struct{})
+	ctx, stop := context.WithCancel(context.WithValue(b.t.Context(), hardStopKey{}, (<-chan struct{})(hard)))
+	bg := &background{stop: stop, stopNow: sync.OnceFunc(func() { close(hard) }), stderr: &lockedBuffer{}, done: make(chan ran, 1)}
 	p := Worker(testApps()...)
 	p.getenv = func(name string) string { return b.vars[name] }
 	go func() {
@@ -124,6 +126,45 @@ func TestRunWorksUntilItIsAskedToStop(t *testing.T) {
 		}
 		require.Contains(t, b.admin("processes", "list").stdout, "w-1-")
 	})
+}
+
+// A handler that heeds its context is interrupted at the cost of no attempt; one
+// that does not is left to whoever takes over.
+func TestASecondSignalStopsAtOnce(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name, payload, want string
+		running             int64
+	}{
+		{"Heeding", `{"behave":"sleep","sleep_ms":60000}`, "interrupted, at the cost of no attempt", 0},
+		{"Deaf", `{"behave":"deaf","sleep_ms":6000}`, "is taken over when its lease ends", 1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			dbtest.Each(t, func(t *testing.T, db dbtest.DB) {
+				b := setup(t, db)
+				id := b.insert(tt.payload)
+				bg := b.startWorker("--idle-sleep-seconds", "0.05", "--shutdown-seconds", "60")
+				b.eventually("publishing", 1)
+				bg.stop()
+				b.eventually("publishing", 1) // the first signal waits
+				bg.stopNow()
+				began := time.Now()
+				got := bg.wait(t)
+				require.Less(t, time.Since(began), hardStopAfter)
+				require.Equal(t, exitFailed, got.code)
+				require.Contains(t, got.stderr, tt.want)
+				var doc runResult
+				got.json(t, &doc)
+				require.True(t, doc.ShutdownRequested)
+				require.Equal(t, 1-tt.running, doc.Interrupted)
+				var detail operate.Detail
+				b.admin("events", "show", id, "--json").json(t, &detail)
+				require.EqualValues(t, tt.running, detail.Record.AttemptCount, "%+v", detail.Record)
+				require.Empty(t, detail.Attempts)
+			})
+		})
+	}
 }
 
 func TestRunEndsAfterItsIterations(t *testing.T) {

@@ -85,25 +85,35 @@ func (p *Program) workUntilStopped(ctx context.Context, eng *engine.Engine) erro
 	return nil
 }
 
-var errStoppedAtOnce = errors.New("a second signal stopped it at once; what ran is taken over when its lease ends")
+var (
+	errInterrupted = errors.New("a second signal stopped it at once; what ran was interrupted, at the cost of no attempt")
+	errLeftRunning = errors.New("a second signal stopped it at once; what ran on is taken over when its lease ends")
+)
+
+// stopNowWait is how long handlers whose contexts were cancelled are waited for
+// after the second signal.
+const stopNowWait = 2 * time.Second
 
 // stopEngine waits for the engine to finish what runs, until the second signal.
 func stopEngine(ctx context.Context, eng *engine.Engine) error {
-	stopCtx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	defer cancel(nil)
-	stopped := make(chan error, 1)
+	stopCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	stopped := make(chan error, 2)
 	go func() { stopped <- eng.Stop(stopCtx) }()
 	select {
 	case err := <-stopped:
 		return err
 	case <-hardStop(ctx):
 	}
-	cancel(errStoppedAtOnce)
+	go func() { stopped <- eng.StopNow(stopCtx) }()
 	select {
-	case <-stopped:
-	case <-time.After(hardStopAfter / 2):
+	case err := <-stopped:
+		if err == nil {
+			return errInterrupted
+		}
+	case <-time.After(stopNowWait):
 	}
-	return errStoppedAtOnce
+	return errLeftRunning
 }
 
 func writeRunResult(w io.Writer, r runResult) {
