@@ -37,6 +37,14 @@ var (
 	// ErrNoUpcast says that no chain of upcasters leads from the stored version
 	// to the one that was asked for.
 	ErrNoUpcast = errors.New("oxbow: no upcaster leads from the stored version to the handler's")
+
+	// ErrUnknownOutcome says that the way to the broker broke before it had
+	// answered: the event may or may not have arrived. It is sent again with the
+	// same id, and the attempt does not count.
+	ErrUnknownOutcome = errors.New("oxbow: the broker's answer was lost")
+
+	// ErrNotOurs says that a River job is neither an event nor an inbox message.
+	ErrNotOurs = errors.New("oxbow: the job is neither an event nor an inbox message")
 )
 
 // ValidationError says which value of an event or its options is refused, and

@@ -2,7 +2,6 @@ package outbox
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -18,9 +17,6 @@ const (
 	metaReason       = "oxbow:dead_letter_reason"
 	metaErrorsBefore = "oxbow:errors_before"
 )
-
-// ErrNotOurs says that a River job is neither an event nor an inbox message.
-var ErrNotOurs = errors.New("oxbow: the job is neither an event nor an inbox message")
 
 // JobColumns are the columns of a River job that the record is derived from, as
 // the database has them. Errors is a JSON array, or nil; it keeps what

@@ -68,6 +68,9 @@ func (c *core) prepareOne(ctx context.Context, payload Payload, opts *InsertOpts
 	if err := checkPayload(env, t.schemaFor(payload)); err != nil {
 		return nil, err
 	}
+	if err := t.checkDecodes(payload, env.Payload); err != nil {
+		return nil, err
+	}
 	jobOpts, err := c.jobOpts(t, opts)
 	if err != nil {
 		return nil, err

@@ -2,7 +2,6 @@ package outbox
 
 import (
 	"context"
-	"errors"
 
 	"github.com/oxbow-jobs/oxbow/internal/outcome"
 )
@@ -26,11 +25,6 @@ type Publisher interface {
 	// relayed are not claimed meanwhile, and use no attempt.
 	Available() error
 }
-
-// ErrUnknownOutcome says that the way to the broker broke before it had answered:
-// the event may or may not have arrived. It is sent again with the same id, and
-// the attempt does not count.
-var ErrUnknownOutcome = errors.New("oxbow: the broker's answer was lost")
 
 // Unroutable marks an event that the broker could route nowhere. It is retried,
 // and becomes a dead letter with the reason "unroutable" when its attempts are

@@ -51,6 +51,7 @@ type Type struct {
 	MaxAttempts int // 0: the client's
 	Schema      *jsonschema.Schema
 
+	goType           reflect.Type
 	onInsert, onRead *jsonschema.Resolved
 	inferredFrom     reflect.Type // nil if the schema was given
 }

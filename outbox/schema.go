@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"reflect"
@@ -17,6 +18,10 @@ import (
 
 // resolve prepares the type's schema, once, for insert and for reading.
 func (t *Type) resolve(goType reflect.Type, given *jsonschema.Schema) error {
+	t.goType = goType
+	for t.goType.Kind() == reflect.Pointer {
+		t.goType = t.goType.Elem()
+	}
 	read := given
 	t.Schema = given
 	if given == nil {
@@ -72,6 +77,28 @@ func (t *Type) schemaFor(payload Payload) *jsonschema.Resolved {
 		return nil
 	}
 	return t.onInsert
+}
+
+// checkDecodes refuses a payload that the handlers could not decode, such as an
+// integer out of its Go type's range, which no schema tells. A payload of the
+// registered Go type needs no look.
+func (t *Type) checkDecodes(payload Payload, data json.RawMessage) error {
+	given := reflect.TypeOf(payload)
+	if given.Kind() == reflect.Pointer {
+		given = given.Elem()
+	}
+	if given == t.goType {
+		return nil
+	}
+	err := strictjson.Decode(data, reflect.New(t.goType).Interface())
+	if err == nil {
+		return nil
+	}
+	path := payloadPath
+	if bad := (*json.UnmarshalTypeError)(nil); errors.As(err, &bad) && bad.Field != "" {
+		path += "." + bad.Field
+	}
+	return &ValidationError{Path: path, Reason: fmt.Sprintf("cannot be decoded as %v: %v", t.goType, err)}
 }
 
 // open lets unknown members pass in an inferred schema.

@@ -108,10 +108,10 @@ func duplicates(results []*outbox.InsertResult) []bool {
 func TestDuplicates(t *testing.T) {
 	onBoth(t, func(t *testing.T, b *testBundle) {
 		e1, e2, e3 := uuid.New(), uuid.New(), uuid.New()
-		p := func(n int64) outbox.Payload { return invoiceCreated{InvoiceID: n} }
+		p := func(n int64) outbox.Payload { return invoiceCreated{InvoiceID: n, Data: 10} }
 		tx := b.begin(t)
 		results, err := b.client.InsertManyTx(b.ctx, tx, []outbox.InsertParams{
-			given(e1, p(1)), given(e1, created(` { "invoice_id" : 10e-1 } `)), {Payload: p(9)}, given(e2, p(2)),
+			given(e1, p(1)), given(e1, created(` { "data" : 1.0e1, "invoice_id" : 1 } `)), {Payload: p(9)}, given(e2, p(2)),
 		})
 		require.NoError(t, err)
 		require.Equal(t, []bool{false, true, false, false}, duplicates(results))
