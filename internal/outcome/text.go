@@ -54,19 +54,32 @@ func rawText(v any) (text string) {
 func PanicText(value any) string { return StorableText("panic: " + rawText(value)) }
 
 var (
-	urlCredentials = regexp.MustCompile(`([a-zA-Z][a-zA-Z0-9+.-]*://[^\s:/@]*):[^\s/@]+@`)
-	bearer         = regexp.MustCompile(`(?i)(bearer|basic)\s+[A-Za-z0-9._~+/=-]{8,}`)
-	assignments    = regexp.MustCompile(`(?i)\b(password|passwd|secret|api[_-]?key|token)(["']?\s*[=:]\s*["']?)[^\s"'&,;]+`)
+	// A URL's authority ends at the next slash, but passwords hold any character,
+	// so all is taken up to the last @ before white space, a quote or a query.
+	urlPassword = regexp.MustCompile("([a-zA-Z][a-zA-Z0-9+.-]*://[^\\s:/@?#\"'`<>]*):[^\\s\"'`<>]*@")
+	urlUser     = regexp.MustCompile("(https?://)[^\\s:/@?#\"'`<>]+@")
+
+	authScheme = regexp.MustCompile(`(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{8,}`)
+	cookies    = regexp.MustCompile(`(?i)\b((?:set-)?cookie["']?\s*[:=]\s*)[^\r\n]+`)
+
+	// A name may have words before the one that gives it away, as in
+	// aws_secret_access_key; the value may be quoted, with spaces in it.
+	assignments = regexp.MustCompile(`(?i)\b((?:[a-z0-9]+[_-])*(?:pwd|[a-z0-9]*(?:password|passwd|secret|token)|(?:api|access|secret|private)[_-]?key)` +
+		`(?:[_-](?:id|key))*["']?\s*[=:]\s*)(?:"(?:[^"\\\r\n]|\\.)*"|'(?:[^'\\\r\n]|\\.)*'|["']?[^\s"'&,;]+)`)
+	signatures = regexp.MustCompile(`(?i)([?&](?:sig|signature|x-amz-signature|x-goog-signature)=)[^\s"'&#]+`)
 )
 
-// maskCredentials hides what an error should not have carried: passwords in
-// URLs, bearer tokens, and key=value secrets.
+// maskCredentials hides what an error should not have carried: passwords and
+// signatures in URLs, bearer tokens, cookies, and key=value secrets.
 func maskCredentials(text string) string {
 	if strings.Contains(text, "://") {
-		text = urlCredentials.ReplaceAllString(text, "$1:***@")
+		text = urlPassword.ReplaceAllString(text, "$1:***@")
+		text = urlUser.ReplaceAllString(text, "$1***@")
+		text = signatures.ReplaceAllString(text, "$1***")
 	}
-	text = bearer.ReplaceAllString(text, "$1 ***")
-	return assignments.ReplaceAllString(text, "$1$2***")
+	text = authScheme.ReplaceAllString(text, "$1 ***")
+	text = cookies.ReplaceAllString(text, "$1***")
+	return assignments.ReplaceAllString(text, "$1***")
 }
 
 // WithoutNUL replaces what no database stores in text.
