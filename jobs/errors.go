@@ -35,8 +35,8 @@ func Permanent(err error) error {
 	return &outcome.Final{Reason: outcome.PermanentFailure, Err: err}
 }
 
-// Snooze asks to be run again after d. It uses no attempt; after 100 snoozes in
-// a row the event becomes a dead letter with the reason "snooze_limit".
+// Snooze asks to be run again after d. It uses no attempt; after MaxSnoozes
+// in a row the event becomes a dead letter with the reason "snooze_limit".
 func Snooze(d time.Duration) error {
 	return &outcome.Snooze{Delay: max(d, 0)}
 }

@@ -43,11 +43,6 @@ func (s *Handlers) Consumers() []string {
 	return names
 }
 
-// Handles reports whether a consumer has a handler for an event type.
-func (s *Handlers) Handles(consumer, event string) bool {
-	return len(s.bySubject[subject{consumer, event}]) > 0
-}
-
 // ConsumerOptions are what a consumer's messages are held against, when they
 // arrive and when a parked one is replayed.
 type ConsumerOptions struct {

@@ -159,8 +159,8 @@ func limitRepeats(d claim.Decision, row *rivertype.JobRow) claim.Decision {
 }
 
 var (
-	errTooManySnoozes    = errors.New("snoozed more than 100 times in a row")
-	errTooManyInterrupts = errors.New("interrupted more than 20 times in a row: the handler does not finish between two stops of its worker")
+	errTooManySnoozes    = fmt.Errorf("snoozed more than %d times in a row", MaxSnoozes)
+	errTooManyInterrupts = fmt.Errorf("interrupted more than %d times in a row: the handler does not finish between two stops of its worker", MaxInterrupts)
 )
 
 func schemaInvalid(err error) error { return &outcome.Final{Reason: outcome.SchemaInvalid, Err: err} }

@@ -3,8 +3,6 @@ package outbox
 import (
 	"encoding/json"
 	"time"
-
-	"github.com/riverqueue/river/rivertype"
 )
 
 // AttemptError is a failed attempt: River's attempt error with the instance that
@@ -14,17 +12,6 @@ type AttemptError struct {
 	At       time.Time `json:"at"`
 	Error    string    `json:"error"`
 	Instance string    `json:"instance"` // empty if it is not known
-}
-
-// AttemptErrors returns a job's failed attempts, oldest first, those before a
-// replay included. rivertype.JobRow does not keep the instance; where it
-// matters, read the column and use ParseAttemptErrors.
-func AttemptErrors(row *rivertype.JobRow) []AttemptError {
-	attempts := make([]AttemptError, len(row.Errors))
-	for i, e := range row.Errors {
-		attempts[i] = AttemptError{Attempt: e.Attempt, At: e.At.UTC(), Error: e.Error}
-	}
-	return attempts
 }
 
 // ParseAttemptErrors reads the errors column of a job, given as a JSON array.

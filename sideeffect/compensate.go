@@ -61,15 +61,3 @@ func (s *Scope) register(u *undo) {
 	}
 	s.undos = append(s.undos, u)
 }
-
-// Undos returns the keys of the steps whose undo was registered in this
-// attempt, in order.
-func (s *Scope) Undos() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	keys := make([]string, len(s.undos))
-	for i, u := range s.undos {
-		keys[i] = u.key
-	}
-	return keys
-}

@@ -98,16 +98,6 @@ func (c *Claim) Receipts() []Receipt {
 	return append([]Receipt(nil), c.receipts...)
 }
 
-// TakeReceipts returns what would travel with the outcome and forgets it, for
-// callers that store it earlier.
-func (c *Claim) TakeReceipts() []Receipt {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	taken := c.receipts
-	c.receipts = nil
-	return taken
-}
-
 // Decide sets the outcome to be stored.
 func (c *Claim) Decide(d Decision) {
 	c.mu.Lock()
