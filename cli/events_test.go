@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/oxbow-jobs/oxbow/internal/dbtest"
-	"github.com/oxbow-jobs/oxbow/internal/strictjson"
 	"github.com/oxbow-jobs/oxbow/operate"
 	"github.com/oxbow-jobs/oxbow/outbox"
 )
@@ -163,17 +162,5 @@ func TestStoredTextCannotSteerTheTerminal(t *testing.T) {
 			got.json(t, &doc)
 			require.Contains(t, got.stdout, `t\u001b[31m`)
 		}
-	})
-}
-
-// What the library can store, the command inserts, with every digit.
-func TestNumbersAreNotJudgedAsFloats(t *testing.T) {
-	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, db dbtest.DB) {
-		b := setup(t, db)
-		id := b.insert(`{"behave":"ok","times":1e399}`)
-		var digits string
-		require.NoError(t, db.QueryRow(t.Context(), "SELECT CAST(args -> 'payload' AS text) FROM river_job WHERE args ->> 'id' = $1", id).Scan(&digits))
-		require.True(t, strictjson.Equal([]byte(`{"behave":"ok","times":1e399}`), []byte(digits)), digits)
 	})
 }
