@@ -10,7 +10,7 @@ import (
 // restore is called: what the fence costs is measured against it.
 func WithoutFence() (restore func()) {
 	const begin, end = `
-  WHERE j.state::text = 'running' AND j.attempted_at`, `
+  WHERE j.state::text = c.running AND j.attempted_at`, `
   ORDER BY j.id FOR UPDATE OF j
 ), receipt`
 	fenced := sqlStoreOutcomes
@@ -20,7 +20,7 @@ func WithoutFence() (restore func()) {
 		panic("the outcome statement has changed: adapt WithoutFence")
 	}
 	text = text[:from] + `
-  WHERE j.state::text = 'running'` + text[to:]
-	sqlStoreOutcomes = dbtx.OnlyPostgres(strings.Replace(text, "SELECT registered_at FROM {schema}process_heartbeats WHERE instance_id = $1 AND state <> 'lost'", "SELECT $1::text", 1))
+  WHERE j.state::text = c.running` + text[to:]
+	sqlStoreOutcomes = dbtx.OnlyPostgres(strings.Replace(text, "SELECT registered_at FROM {schema}process_heartbeats WHERE instance_id = $1 AND state <> 'lost'", "SELECT 1", 1))
 	return func() { sqlStoreOutcomes = fenced }
 }

@@ -15,9 +15,11 @@ import (
 // sqlStoreOutcomes fences, stores receipts and sets the states of a whole batch
 // in one statement. The first five columns of c are the token.
 //
-// Postgres expects one row of every step, whatever the batch: so no step joins
-// two of them, which it would do row by row, and IS TRUE keeps the receipts'
-// condition a hashed look-up.
+// Postgres must go from the batch to the rows by their ids, whatever its
+// statistics say. So what is compared with a constant stands in c, where it
+// cannot turn into a filter that looks as if it left one row of the table; no
+// later step joins two steps, each of which is expected to have one row; and IS
+// TRUE keeps the receipts' condition a hashed look-up.
 //
 // The lock time-out is set inside the statement, before it locks its first row,
 // so that an operator's open transaction cannot hold up the batch.
@@ -30,14 +32,15 @@ const storeOutcomes = `WITH lock_timeout AS MATERIALIZED (
   SELECT set_config('lock_timeout', '3s', true)
 ), me AS MATERIALIZED (
   SELECT registered_at FROM {schema}process_heartbeats WHERE instance_id = $1 AND state <> 'lost'
-), c AS (
-  SELECT * FROM unnest($2::bigint[], $3::timestamptz[], $4::int[], $5::text[], $6::int[], $7::bigint[], $8::text[], $9::text[])
+), c AS MATERIALIZED (
+  SELECT *, 'running' AS running, $1::text AS instance
+  FROM unnest($2::bigint[], $3::timestamptz[], $4::int[], $5::text[], $6::int[], $7::bigint[], $8::text[], $9::text[])
     AS c(id, attempted_at, attempt, state, new_attempt, delay, error, metadata)
 ), own AS (
   SELECT j.id, c.state, c.new_attempt, c.delay, c.error, c.metadata
   FROM lock_timeout, me, c JOIN {schema}river_job j ON j.id = c.id
-  WHERE j.state::text = 'running' AND j.attempted_at = c.attempted_at AND j.attempt = c.attempt
-    AND j.attempted_by[array_length(j.attempted_by, 1)] = $1 AND me.registered_at <= j.attempted_at
+  WHERE j.state::text = c.running AND j.attempted_at = c.attempted_at AND j.attempt = c.attempt
+    AND j.attempted_by[array_length(j.attempted_by, 1)] = c.instance AND me.registered_at <= j.attempted_at
   ORDER BY j.id FOR UPDATE OF j
 ), receipt AS (
   INSERT INTO {schema}handler_receipts AS r (tenant_id, scope, message_id, handler_key, status, attempts, claim_version, last_error, created_at, updated_at)

@@ -84,12 +84,14 @@ func (s *storing) trouble() error {
 }
 
 // sqlOwnIDs is the fence for a user's other jobs, whose outcomes River writes.
-var sqlOwnIDs = dbtx.Each(`WITH own AS (
-  SELECT j.id FROM unnest($2::bigint[], $3::bigint[], $4::int[]) AS c(id, attempted_at, attempt) JOIN {schema}river_job j ON j.id = c.id
-  WHERE j.state::text IN ('running', 'completed') AND j.attempted_at = to_timestamp(0) + c.attempted_at * interval '1 microsecond' AND j.attempt = c.attempt
-    AND j.attempted_by[array_length(j.attempted_by, 1)] = $1
-    AND EXISTS (SELECT 1 FROM {schema}process_heartbeats h
-      WHERE h.instance_id = $1 AND h.state <> 'lost' AND h.registered_at <= j.attempted_at)
+var sqlOwnIDs = dbtx.Each(`WITH me AS MATERIALIZED (
+  SELECT registered_at FROM {schema}process_heartbeats WHERE instance_id = $1 AND state <> 'lost'
+), c AS MATERIALIZED (
+  SELECT *, $1::text AS instance, ARRAY['running', 'completed'] AS states FROM unnest($2::bigint[], $3::bigint[], $4::int[]) AS c(id, attempted_at, attempt)
+), own AS (
+  SELECT j.id FROM me, c JOIN {schema}river_job j ON j.id = c.id
+  WHERE j.state::text = ANY (c.states) AND j.attempted_at = to_timestamp(0) + c.attempted_at * interval '1 microsecond' AND j.attempt = c.attempt
+    AND j.attempted_by[array_length(j.attempted_by, 1)] = c.instance AND me.registered_at <= j.attempted_at
   ORDER BY j.id FOR UPDATE OF j
 ) SELECT coalesce(json_agg(id), '[]')::text FROM own`,
 	`SELECT json_group_array(j.id) FROM json_each($2) c CROSS JOIN river_job j ON j.id = c.value ->> 'id'
