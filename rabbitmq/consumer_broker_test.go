@@ -11,14 +11,6 @@ import (
 	"github.com/oxbow-jobs/oxbow/internal/dbtest"
 )
 
-// What consumers do about a broker's faults, on one broker of their own, in turns.
-func TestConsumersSurviveTheirBroker(t *testing.T) {
-	t.Parallel()
-	broker := brokertest.Start(t, nil)
-	t.Run("AnAlarmBlocksNoConsumer", func(t *testing.T) { testConsumerDuringAlarm(t, broker) })
-	t.Run("ItMayStopDieAndComeBack", func(t *testing.T) { testConsumerOverRestarts(t, broker) })
-}
-
 func testConsumerOverRestarts(t *testing.T, broker *brokertest.Broker) {
 	bundle := setupOn(t, broker.URL())
 	db := dbtest.Postgres(t)
@@ -49,6 +41,7 @@ func testConsumerOverRestarts(t *testing.T, broker *brokertest.Broker) {
 
 // An alarm blocks publishers. Consumers go on, and stop in time.
 func testConsumerDuringAlarm(t *testing.T, broker *brokertest.Broker) {
+	clearAfterFailure(t, broker)
 	bundle := setupOn(t, broker.URL())
 	db := dbtest.SQLite(t)
 	s := newService(t, bundle, dbtest.DB{DB: db.DB, SQLite: db}, "billing")

@@ -56,12 +56,12 @@ func TestConnectionCutUnderLoad(t *testing.T) {
 	b := setup(t)
 	proxy, url := faultproxy.StartURL(t, b.url)
 	p := b.publisher(t, func(c *rabbitmq.Config) { c.URL = url })
-	f := startFlood(t, p, 5_000, 50)
+	f := startFlood(t, p, 2_000, 50)
 	for i := range 5 {
-		require.Eventually(t, func() bool { return f.taken.Load() > int64(i+1)*500 }, patience, time.Millisecond)
+		require.Eventually(t, func() bool { return f.taken.Load() > int64(i+1)*200 }, patience, time.Millisecond)
 		proxy.Cut()
 		proxy.Resume()
 	}
-	f.running.Wait()
+	f.end()
 	f.requireAll(t, b.drain(t), 5*50)
 }

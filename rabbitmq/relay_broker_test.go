@@ -14,11 +14,13 @@ import (
 	"github.com/oxbow-jobs/oxbow/rabbitmq"
 )
 
-// What is done to a whole broker is done to a private one, for one database after
-// the other.
-func TestRelayAndBrokerFaults(t *testing.T) {
+// What is done to a whole broker while engines use it is done to a private one, in
+// turns.
+func TestEnginesAndBrokerFaults(t *testing.T) {
 	t.Parallel()
 	broker := brokertest.Start(t, nil)
+	t.Run("AnAlarmBlocksNoConsumer", func(t *testing.T) { testConsumerDuringAlarm(t, broker) })
+	t.Run("ConsumersComeBackAfterStopAndCrash", func(t *testing.T) { testConsumerOverRestarts(t, broker) })
 	for _, database := range []struct {
 		name string
 		open func(t *testing.T) dbtest.DB
@@ -32,6 +34,7 @@ func TestRelayAndBrokerFaults(t *testing.T) {
 }
 
 func testStopDuringAlarm(t *testing.T, broker *brokertest.Broker, db dbtest.DB) {
+	clearAfterFailure(t, broker)
 	q, b := setupOn(t, broker.URL()), setupRelay(t, db)
 	p := q.publisher(t, nil)
 	grace := 10 * time.Second
