@@ -68,9 +68,9 @@ func (e *Engine) stopRiver(ctx context.Context, patience time.Duration) error {
 		return err
 	case <-e.hurry:
 	}
-	ctx, cancelHard := context.WithTimeout(ctx, hardStop)
+	hard, cancelHard := context.WithTimeout(ctx, hardStop)
 	defer cancelHard()
-	return e.river.StopAndCancel(ctx)
+	return e.river.StopAndCancel(hard)
 }
 
 func (e *Engine) unfinished(open []*openClaim, stopErr error) error {
