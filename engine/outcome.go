@@ -43,6 +43,9 @@ func (p *pilot) JobSetStateIfRunningMany(ctx context.Context, exec riverdriver.E
 	faultpoint.Reach(faultpoint.BeforeOutcomes)
 	events, others := p.core.sortOutcomes(ctx, params)
 	storeErr := p.core.store(ctx, events)
+	if storeErr == nil {
+		faultpoint.Reach(faultpoint.AfterOutcomes)
+	}
 	rows, err := p.storeOthers(ctx, exec, params, others)
 	if errors.Is(err, outcome.ErrFenced) {
 		return rows, err

@@ -114,22 +114,20 @@ func (m *guardMiddleware) Work(ctx context.Context, job *rivertype.JobRow, inner
 // not keep the process from its work.
 const (
 	patienceAlone = 3 * time.Second
-	postponeAlone = 20 * time.Second
+	postponeAlone = 10 * time.Second
 )
 
 // waitAlone holds a suspect back until nothing else runs in the process. The
 // gate lets nothing new in while one is open. Without leave, it is to be
 // postponed.
 func (m *guardMiddleware) waitAlone(ctx context.Context) (leave func(), postpone time.Duration) {
-	patience := time.NewTimer(patienceAlone)
-	defer patience.Stop()
-	select {
+	select { // suspects run one after the other
 	case <-ctx.Done():
 		return nil, 0
-	case <-patience.C:
-		return nil, postponeAlone
 	case <-m.alone:
 	}
+	patience := time.NewTimer(patienceAlone)
+	defer patience.Stop()
 	leave = func() { m.alone <- struct{}{} }
 	for {
 		changed := m.core.claims.changed()
