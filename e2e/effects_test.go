@@ -269,6 +269,9 @@ func TestAFrozenWorkersStepsChangeNothing(t *testing.T) {
 			}
 			for i, n := range want {
 				got := calls[stepPath(h.id, i+1)]
+				if h.Boundary == beforeCall && i == h.Step-1 && got == n-1 {
+					continue // the loss of the lease cut the woken call off before it was sent
+				}
 				require.Equal(t, n, got, "calls of step %d of %+v", i+1, h)
 			}
 		}

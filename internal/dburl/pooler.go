@@ -103,9 +103,12 @@ func losesStatements(ctx context.Context, cfg *pgx.ConnConfig) bool {
 		defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
 		conns[i] = conn
 	}
-	for range 5 { // others may use the pooler too
-		if v, err := loses(ctx, conns[0], conns[1]); v != undecided || err != nil {
-			return v == lost
+	for range 25 { // others may use the pooler too, and each try meets the sessions that they leave
+		switch v, err := loses(ctx, conns[0], conns[1]); {
+		case v == lost:
+			return true
+		case err != nil: // doing without them is right in any case
+			return true
 		}
 	}
 	return false
@@ -115,7 +118,6 @@ type verdict int
 
 const (
 	undecided verdict = iota
-	kept
 	lost
 )
 
@@ -147,15 +149,20 @@ func loses(ctx context.Context, one, other *pgconn.PgConn) (verdict, error) {
 		return undecided, err
 	}
 	if second == first {
-		_, err = other.Prepare(ctx, probeName, probeQuery, nil)
-		return judge(err), nil
+		if _, err = other.Prepare(ctx, probeName, probeQuery, nil); judge(err) == lost {
+			return lost, nil
+		}
+		return undecided, errors.Join(err, end(ctx, other, "COMMIT"))
 	}
 	third, err := begin(ctx, one)
 	if err != nil {
 		return undecided, err
 	}
-	if third != first {
-		return judge(one.ExecPrepared(ctx, probeName, [][]byte{[]byte("x")}, nil, nil).Read().Err), nil
+	if third != first { // a success proves nothing: an earlier probe may have left its statement there
+		if err := one.ExecPrepared(ctx, probeName, [][]byte{[]byte("x")}, nil, nil).Read().Err; judge(err) == lost {
+			return lost, nil
+		}
+		return undecided, errors.Join(end(ctx, one, "COMMIT"), end(ctx, other, "COMMIT"))
 	}
 	return undecided, errors.Join(one.Deallocate(ctx, probeName), end(ctx, one, "COMMIT"), end(ctx, other, "COMMIT"))
 }
@@ -164,10 +171,7 @@ func loses(ctx context.Context, one, other *pgconn.PgConn) (verdict, error) {
 // already although this client prepared it for the first time.
 func judge(err error) verdict {
 	var pgErr *pgconn.PgError
-	switch {
-	case err == nil:
-		return kept
-	case errors.As(err, &pgErr) && (pgErr.Code == "26000" || pgErr.Code == "42P05"):
+	if errors.As(err, &pgErr) && (pgErr.Code == "26000" || pgErr.Code == "42P05") {
 		return lost
 	}
 	return undecided
