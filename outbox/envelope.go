@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	jsonv2 "github.com/go-json-experiment/json"
 	"github.com/google/uuid"
 
 	"github.com/oxbow-jobs/oxbow/internal/strictjson"
@@ -68,7 +69,7 @@ type Event[T any] struct {
 // ParseEnvelope reads the arguments of an event's River job.
 func ParseEnvelope(args []byte) (*Envelope, error) {
 	var env Envelope
-	if err := json.Unmarshal(args, &env); err != nil {
+	if err := jsonv2.Unmarshal(args, &env); err != nil {
 		return nil, fmt.Errorf("read the envelope: %w", err)
 	}
 	return &env, nil

@@ -52,7 +52,7 @@ type Type struct {
 	Schema      *jsonschema.Schema
 
 	goType           reflect.Type
-	onInsert, onRead *jsonschema.Resolved
+	onInsert, onRead *readySchema
 	inferredFrom     reflect.Type // nil if the schema was given
 }
 
@@ -184,14 +184,14 @@ func (r *Registry) Check(env *Envelope) error {
 
 // checkPayload refuses payloads that are not storable, not objects, not what the
 // schema says, or another tenant's. A nil schema holds already.
-func checkPayload(env *Envelope, schema *jsonschema.Resolved) error {
+func checkPayload(env *Envelope, schema *readySchema) error {
 	if first := bytes.TrimLeft(env.Payload, " \t\r\n"); len(first) == 0 || first[0] != '{' {
 		return &ValidationError{Path: payloadPath, Reason: "is not a JSON object"}
 	}
 	if err := strictjson.Check(env.Payload, strictjson.Limits{}); err != nil {
 		return refusedAt(payloadPath, err)
 	}
-	if schema == nil && !mayNameTenant(env.Payload) {
+	if schema.quicklyAccepts(env.Payload) && !mayNameTenant(env.Payload) {
 		return nil
 	}
 	var value any

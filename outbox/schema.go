@@ -16,6 +16,26 @@ import (
 	"github.com/oxbow-jobs/oxbow/internal/strictjson"
 )
 
+// readySchema is a schema that payloads can be held against.
+type readySchema struct {
+	quick *quickSchema // nil if the schema says more than it can hold
+	full  *jsonschema.Resolved
+}
+
+func ready(s *jsonschema.Schema) (*readySchema, error) {
+	full, err := s.CloneSchemas().Resolve(nil)
+	if err != nil {
+		return nil, fmt.Errorf("resolve the schema: %w", err)
+	}
+	return &readySchema{quick: newQuickSchema(s), full: full}, nil
+}
+
+// quicklyAccepts is true if JSON that strictjson.Check let pass fits for sure. A
+// nil schema holds already.
+func (s *readySchema) quicklyAccepts(data []byte) bool {
+	return s == nil || s.quick != nil && s.quick.accepts(data)
+}
+
 // resolve prepares the type's schema, once, for insert and for reading.
 func (t *Type) resolve(goType reflect.Type, given *jsonschema.Schema) error {
 	t.goType = goType
@@ -36,11 +56,11 @@ func (t *Type) resolve(goType reflect.Type, given *jsonschema.Schema) error {
 		open(read)
 	}
 	var err error
-	if t.onInsert, err = t.Schema.CloneSchemas().Resolve(nil); err != nil {
-		return fmt.Errorf("resolve the schema: %w", err)
+	if t.onInsert, err = ready(t.Schema); err != nil {
+		return err
 	}
-	if t.onRead, err = read.CloneSchemas().Resolve(nil); err != nil {
-		return fmt.Errorf("resolve the schema: %w", err)
+	if t.onRead, err = ready(read); err != nil {
+		return err
 	}
 	if given == nil {
 		return t.tryInferred(goType)
@@ -68,7 +88,7 @@ func (t *Type) tryInferred(goType reflect.Type) error {
 
 // schemaFor is the schema that a payload has to be held against on insert: none
 // if it was inferred from the payload's own Go type, which the schema then fits.
-func (t *Type) schemaFor(payload Payload) *jsonschema.Resolved {
+func (t *Type) schemaFor(payload Payload) *readySchema {
 	goType := reflect.TypeOf(payload)
 	if goType.Kind() == reflect.Pointer {
 		goType = goType.Elem()
@@ -117,8 +137,8 @@ func open(s *jsonschema.Schema) {
 }
 
 // validate holds a decoded payload against a schema. It changes the value.
-func validate(schema *jsonschema.Resolved, value any) error {
-	if err := schema.Validate(numbersForSchema(value)); err != nil {
+func validate(schema *readySchema, value any) error {
+	if err := schema.full.Validate(numbersForSchema(value)); err != nil {
 		path, reason := schemaPlace(err)
 		return &ValidationError{Path: payloadPath + path, Reason: "does not fit the schema: " + reason}
 	}
