@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"sync"
@@ -155,7 +156,9 @@ func newClaim(row *rivertype.JobRow, instance string, decodeErr error, lost func
 		Given bool `json:"oxbow:given"`
 		Lost  int  `json:"oxbow:lost"`
 	}
-	_ = json.Unmarshal(row.Metadata, &meta) // an odd row is treated as an old one
+	if bytes.Contains(row.Metadata, []byte("oxbow:")) {
+		_ = json.Unmarshal(row.Metadata, &meta) // an odd row is treated as an old one
+	}
 	var at time.Time
 	if row.AttemptedAt != nil {
 		at = *row.AttemptedAt

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/riverqueue/river/riverdriver"
@@ -83,6 +84,9 @@ const tokenKey = "oxbow:claim"
 // end the claim that has begun since. An attempt that never reached our
 // middleware names no claim, and is the open one.
 func (oc *openClaim) ofAnother(metadata []byte) bool {
+	if string(metadata) == `{"`+tokenKey+`":`+strconv.FormatInt(oc.Version(), 10)+`}` {
+		return false // nobody added more
+	}
 	var told struct {
 		Claim *int64 `json:"oxbow:claim"`
 	}

@@ -37,6 +37,9 @@ type Runner struct {
 // Run is one attempt of one claimed event, from its stored row to the decision
 // about it, which it leaves with the claim for the engine to store.
 func (r *Runner) Run(ctx context.Context, c *claim.Claim, row *rivertype.JobRow) claim.Decision {
+	if c.Encoded != nil {
+		row.EncodedArgs = c.Encoded
+	}
 	decision := r.attempt(ctx, c, row)
 	decision = limitRepeats(decision, row)
 	c.Decide(decision)

@@ -131,29 +131,27 @@ func overdue(ctx context.Context) bool { return errors.Is(ctx.Err(), context.Dea
 // limitRepeats counts snoozes and interruptions in a row and ends an event that
 // has had too many.
 func limitRepeats(d claim.Decision, row *rivertype.JobRow) claim.Decision {
+	if d.Kind != claim.Snoozed && d.Kind != claim.Interrupted {
+		return d
+	}
 	var meta struct {
 		Snoozes    int `json:"oxbow:snoozes"`
 		Interrupts int `json:"oxbow:interrupts"`
 	}
 	_ = json.Unmarshal(row.Metadata, &meta) // an odd row counts from zero
-	switch d.Kind {
-	case claim.Snoozed:
-		d.Snoozes, d.Interrupts = meta.Snoozes, meta.Interrupts
-		if !d.Uncounted {
-			d.Snoozes++
-		}
-		if d.Snoozes > MaxSnoozes {
-			return deadLetter(outcome.SnoozeLimit, errTooManySnoozes)
-		}
-	case claim.Interrupted:
-		d.Snoozes, d.Interrupts = meta.Snoozes, meta.Interrupts
-		if !d.Uncounted {
-			d.Interrupts++
-		}
-		if d.Interrupts > MaxInterrupts {
-			return deadLetter(outcome.InterruptLimit, errTooManyInterrupts)
-		}
-	case claim.Published, claim.Failed, claim.DeadLetter:
+	d.Snoozes, d.Interrupts = meta.Snoozes, meta.Interrupts
+	switch {
+	case d.Uncounted:
+	case d.Kind == claim.Snoozed:
+		d.Snoozes++
+	default:
+		d.Interrupts++
+	}
+	switch {
+	case d.Kind == claim.Snoozed && d.Snoozes > MaxSnoozes:
+		return deadLetter(outcome.SnoozeLimit, errTooManySnoozes)
+	case d.Kind == claim.Interrupted && d.Interrupts > MaxInterrupts:
+		return deadLetter(outcome.InterruptLimit, errTooManyInterrupts)
 	}
 	return d
 }

@@ -31,6 +31,9 @@ type Claim struct {
 	// effects, so they need not be looked up.
 	Fresh bool
 
+	// Encoded is the event as it is stored, if its row was handed to River without.
+	Encoded []byte
+
 	// Lost returns an error that wraps outcome.ErrLeaseLost once the process
 	// can no longer prove its lease. It asks no database.
 	Lost func() error

@@ -25,6 +25,7 @@ func (e *PanicError) Error() string { return e.Text }
 func Run(fn func() error) error {
 	done := make(chan error, 1)
 	go func() {
+		ReserveStack()
 		var err error
 		returned := false
 		defer func() {

@@ -1,0 +1,83 @@
+package engine_test
+
+import (
+	"context"
+	"encoding/json"
+	"sync"
+	"testing"
+
+	"github.com/riverqueue/river/rivertype"
+	"github.com/stretchr/testify/require"
+
+	"github.com/oxbow-jobs/oxbow/engine"
+	"github.com/oxbow-jobs/oxbow/internal/dbtest"
+	"github.com/oxbow-jobs/oxbow/outbox"
+)
+
+// reader is a middleware of the user's that looks at every event.
+type reader struct {
+	mu   sync.Mutex
+	read []string
+}
+
+func (r *reader) note(job *rivertype.JobRow) error {
+	var event outbox.Envelope
+	if err := json.Unmarshal(job.EncodedArgs, &event); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.read = append(r.read, event.ID.String())
+	return nil
+}
+
+func (r *reader) Work(ctx context.Context, job *rivertype.JobRow, inner func(context.Context) error) error {
+	if err := r.note(job); err != nil {
+		return err
+	}
+	return inner(ctx)
+}
+
+func (r *reader) IsMiddleware() bool { return true }
+func (r *reader) IsPlugin() bool     { return true }
+
+// lastReader looks once more, as a hook.
+type lastReader struct{ reader }
+
+func (r *lastReader) WorkBegin(_ context.Context, job *rivertype.JobRow) error { return r.note(job) }
+
+func (r *lastReader) IsHook() bool { return true }
+
+// An event's handler gets the whole event, with plugins of the user's that read
+// the row as it is stored, and without.
+func TestPluginsSeeTheEvent(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, db dbtest.DB) {
+		middleware, hook := &reader{}, &lastReader{}
+		for name, test := range map[string]struct {
+			plugins []rivertype.Plugin
+			by      *reader
+			times   int
+		}{
+			"NoPlugin":   {nil, &reader{}, 0},
+			"Middleware": {[]rivertype.Plugin{middleware}, middleware, 1},
+			"Hook":       {[]rivertype.Plugin{hook}, &hook.reader, 2},
+		} {
+			t.Run(name, func(t *testing.T) {
+				b := setup(t, db)
+				handled := make(chan string, 1)
+				e := b.start(b.app(behaviours{name: func(_ context.Context, event outbox.Event[probe]) error {
+					handled <- event.ID.String()
+					return nil
+				}}), func(c *engine.Config) { c.River.Plugins = test.plugins })
+				id := b.insert(e, name, nil)
+				b.eventually(id, "completed")
+				require.Equal(t, id.String(), <-handled)
+				require.Len(t, test.by.read, test.times)
+				for _, read := range test.by.read {
+					require.Equal(t, id.String(), read)
+				}
+			})
+		}
+	})
+}
