@@ -43,7 +43,7 @@ func (f *workFlags) addTo(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringSliceVar(&f.installedApps, "installed-app", nil, "apps to run, of those compiled in (env "+envInstalledApps+"; default all)")
 	flags.StringSliceVar(&f.queues, "queue", nil, "queues to work with the most events of each in flight, as in default=100,slow=5 (default: default with the batch size)")
-	flags.StringVar(&f.batchSize, "batch-size", "", "the largest `number` of events in flight at a time (env "+envBatchSize+"; default 100)")
+	flags.StringVar(&f.batchSize, "batch-size", "", "the largest `number` of events in flight at a time (env "+envBatchSize+"; default 100, or 400 where every event is relayed)")
 	flags.StringVar(&f.idleSleep, "idle-sleep-seconds", "", "`seconds` between two looks at an idle queue (env "+envIdleSleep+"; default 0.25, on SQLite 0.1)")
 	flags.IntVar(&f.maxIterations, "max-iterations", 0, "end after this many fetches, empty or not (default: never)")
 	flags.StringVar(&f.instanceID, "instance-id", "", "this process's name, to which a random part is added (default: the host's name)")
@@ -66,7 +66,7 @@ func (f *workFlags) config(p *Program, logger *slog.Logger) (*engine.Config, err
 	if err != nil {
 		return nil, err
 	}
-	queues, err := parseQueues(f.queues, cmp.Or(batch, defaultBatchSize))
+	queues, err := parseQueues(f.queues)
 	if err != nil {
 		return nil, err
 	}
@@ -124,11 +124,10 @@ func (f *workFlags) apps(p *Program) ([]jobs.App, error) {
 }
 
 const (
-	defaultBatchSize = 100
-	maxBatchSize     = 10_000
-	maxLockName      = 200
-	maxInstanceName  = 60
-	maxSeconds       = 24 * 60 * 60
+	maxBatchSize    = 10_000
+	maxLockName     = 200
+	maxInstanceName = 60
+	maxSeconds      = 24 * 60 * 60
 )
 
 func parseBatchSize(text string, flag bool) (int, error) {
@@ -157,14 +156,14 @@ func parseIdleSleep(text string, flag bool) (time.Duration, error) {
 var queueName = regexp.MustCompile(`^[a-z0-9]+([_-]?[a-z0-9]+)*$`)
 
 // parseQueues reads name=number; a name alone may fill the whole batch.
-func parseQueues(items []string, batch int) (map[string]int, error) {
+func parseQueues(items []string) (map[string]int, error) {
 	if len(items) == 0 {
 		return nil, nil
 	}
 	queues := make(map[string]int, len(items))
 	for _, item := range items {
 		name, number, numbered := strings.Cut(item, "=")
-		limit := batch
+		limit := maxBatchSize
 		if numbered {
 			n, err := strconv.Atoi(number)
 			if err != nil || n < 1 || n > maxBatchSize {

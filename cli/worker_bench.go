@@ -36,7 +36,9 @@ afterwards.`,
 	flags.IntVar(&f.payloadBytes, "payload-bytes", 500, "size of the payload's text")
 	flags.IntVar(&f.rounds, "rounds", 3, "how often each pair is measured")
 	flags.StringSliceVar(&f.what, "what", nil, "what to measure, of "+strings.Join(bench.Names(), ", ")+" (default all; relay if a broker is named)")
-	cmd.RunE = p.runs(func(ctx context.Context, _ []string) error { return p.workerBench(ctx, f) })
+	cmd.RunE = p.runs(func(ctx context.Context, _ []string) error {
+		return p.withHeapFloor(func() error { return p.workerBench(ctx, f) }) // as worker run works
+	})
 	return cmd
 }
 

@@ -26,7 +26,9 @@ func newWorkerRun(p *Program) *cobra.Command {
 		Args: cobra.NoArgs,
 	}
 	f.addTo(cmd)
-	cmd.RunE = p.runs(func(ctx context.Context, _ []string) error { return p.workerRun(ctx, f) })
+	cmd.RunE = p.runs(func(ctx context.Context, _ []string) error {
+		return p.withHeapFloor(func() error { return p.workerRun(ctx, f) })
+	})
 	return cmd
 }
 

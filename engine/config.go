@@ -14,7 +14,6 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/metric/noop"
 	"go.opentelemetry.io/otel/trace"
-	nooptrace "go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/oxbow-jobs/oxbow/internal/strictjson"
 	"github.com/oxbow-jobs/oxbow/jobs"
@@ -36,7 +35,8 @@ type Config struct {
 	Queues map[string]int
 
 	// BatchSize is the most events in flight at a time, over all queues.
-	// Defaults to 100.
+	// Defaults to 100; to 400 where every event is relayed, for then they mostly
+	// wait for the broker.
 	BatchSize int
 
 	// PollInterval is how often an idle queue is looked at. Notifications come
@@ -140,7 +140,6 @@ func (c *Config) withDefaults(sqlite bool) (Config, error) {
 	}
 	host, _ := os.Hostname()
 	out.Name = cmp.Or(out.Name, host, "worker")
-	out.BatchSize = cmp.Or(out.BatchSize, 100)
 	poll := 250 * time.Millisecond
 	if sqlite {
 		poll = 100 * time.Millisecond
@@ -154,20 +153,31 @@ func (c *Config) withDefaults(sqlite bool) (Config, error) {
 	if out.Telemetry.MeterProvider == nil {
 		out.Telemetry.MeterProvider = noop.NewMeterProvider()
 	}
-	if out.Telemetry.TracerProvider == nil {
-		out.Telemetry.TracerProvider = nooptrace.NewTracerProvider()
-	}
-	if len(out.Queues) == 0 {
-		out.Queues = map[string]int{river.QueueDefault: out.BatchSize}
-	}
 	return out, out.validate()
+}
+
+const (
+	defaultBatchSize      = 100
+	defaultRelayBatchSize = 400
+)
+
+// fillBatch sets the defaults that depend on what the process works.
+func (c *Config) fillBatch(onlyRelays bool) {
+	size := defaultBatchSize
+	if onlyRelays {
+		size = defaultRelayBatchSize
+	}
+	c.BatchSize = cmp.Or(c.BatchSize, size)
+	if len(c.Queues) == 0 {
+		c.Queues = map[string]int{river.QueueDefault: c.BatchSize}
+	}
 }
 
 func (c *Config) validate() error {
 	if len(c.Name) > 60 || strings.TrimSpace(c.Name) == "" || strictjson.CheckText(c.Name) != nil {
 		return fmt.Errorf("oxbow: Name %q: an instance name has 1 to 60 bytes of valid text", c.Name)
 	}
-	if c.BatchSize < 1 || c.BatchSize > 10_000 {
+	if c.BatchSize < 0 || c.BatchSize > 10_000 {
 		return fmt.Errorf("oxbow: BatchSize %d: it must be 1 to 10000", c.BatchSize)
 	}
 	for queue, limit := range c.Queues {

@@ -108,14 +108,17 @@ func New[TTx any](db *dbtx.Database[TTx], cfg *Config) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
+	config.fillBatch(onlyRelays(registry, relayed) && config.River.Workers == nil)
 	c := &core{config: config, relayed: relayed, deliveries: deliveries(registry), db: db.DB, log: config.Telemetry.Logger, instance: instanceID(config.Name), claims: newClaims(), pollOnly: config.River.PollOnly}
 	if c.tally, err = newTally(config.Telemetry.MeterProvider); err != nil {
 		return nil, err
 	}
 	c.gate, c.lease = newGate(c), &lease{core: c}
 	c.lock = newDispatchLock(c)
-	runner := &jobs.Runner{DB: db.DB, Registry: registry, Handlers: handlers, Outbox: neutral, Backoff: config.Backoff, Logger: config.Telemetry.Logger,
-		Tracer: config.Telemetry.TracerProvider.Tracer("github.com/oxbow-jobs/oxbow/jobs")}
+	runner := &jobs.Runner{DB: db.DB, Registry: registry, Handlers: handlers, Outbox: neutral, Backoff: config.Backoff, Logger: config.Telemetry.Logger}
+	if config.Telemetry.TracerProvider != nil {
+		runner.Tracer = config.Telemetry.TracerProvider.Tracer("github.com/oxbow-jobs/oxbow/jobs")
+	}
 	workers, err := c.workers(runner, handlers.Kinds(registry))
 	if err != nil {
 		return nil, err
@@ -145,7 +148,7 @@ func (c *core) workers(runner *jobs.Runner, kinds []string) (*river.Workers, err
 			return nil, errors.New("oxbow: nothing to work: no app registered a handler")
 		}
 	}
-	worker := &eventWorker{core: c, runner: runner}
+	worker := newEventWorker(c, runner)
 	for _, kind := range kinds {
 		river.AddWorkerArgs(workers, eventArgs{kind: kind}, worker)
 	}

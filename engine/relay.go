@@ -37,6 +37,17 @@ func (r *Relay) install(registry *outbox.Registry, handlers *jobs.Handlers) (map
 	return relayed, nil
 }
 
+// onlyRelays says that the process relays, and that no event type has anything
+// else done here.
+func onlyRelays(registry *outbox.Registry, relayed map[string]bool) bool {
+	for _, t := range registry.Types() {
+		if t.Delivery != outbox.Relay {
+			return false
+		}
+	}
+	return len(relayed) > 0
+}
+
 func deliveries(registry *outbox.Registry) map[string]outbox.Delivery {
 	all := make(map[string]outbox.Delivery)
 	for _, t := range registry.Types() {

@@ -256,7 +256,7 @@ func TestDeletedExchangeUsesNoAttempt(t *testing.T) {
 		q, b := setup(t), setupRelay(t, db)
 		p := q.publisher(t, nil)
 		b.insert(many(500, false)...)
-		e := b.start(p, nil)
+		e := b.start(p, func(c *engine.Config) { c.BatchSize = 20 }) // so that they flow when it happens
 		require.Eventually(t, func() bool { return e.Counters().Published > 0 }, patience, time.Millisecond)
 		require.NoError(t, q.channel.ExchangeDelete(q.exchange, false, false))
 		require.Eventually(t, func() bool { return errors.Is(p.Available(), rabbitmq.ErrNoExchange) }, patience, time.Millisecond)

@@ -2,6 +2,7 @@ package rabbitmq
 
 import (
 	"net"
+	"runtime"
 	"sync"
 	"time"
 )
@@ -63,6 +64,7 @@ func (s *socket) send() {
 	defer close(s.done)
 	for range s.wake {
 		for {
+			runtime.Gosched() // let everybody who is about to write do so first
 			batch, end := s.take()
 			if len(batch) == 0 {
 				if end {

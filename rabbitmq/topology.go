@@ -17,6 +17,10 @@ type Topology struct {
 	// Queue is a queue to receive from it. Defaults to none.
 	Queue string
 
+	// QueueArguments are the queue's optional arguments, as in "x-queue-type".
+	// Numbers, text, booleans, and maps and slices of these. Defaults to none.
+	QueueArguments map[string]any
+
 	// Bindings are the patterns of the routing keys that reach Queue; "*" stands
 	// for one word and "#" for any number. Defaults to "#", which is every event,
 	// if there is a Queue.
@@ -39,15 +43,19 @@ func Declare(ctx context.Context, url string, topology Topology) error {
 			return fmt.Errorf("oxbow: %w", err)
 		}
 	}
+	args, err := normaliseTable(topology.QueueArguments)
+	if err != nil {
+		return fmt.Errorf("oxbow: QueueArguments: %w", err)
+	}
 	conn, err := dial(ctx, url, "oxbow declare", defaultHeartbeat)
 	if err != nil {
 		return err
 	}
 	defer conn.close()
-	return conn.within(ctx, rpcTimeout, func() error { return declare(conn, topology) })
+	return conn.within(ctx, rpcTimeout, func() error { return declare(conn, topology, args) })
 }
 
-func declare(conn *connection, topology Topology) error {
+func declare(conn *connection, topology Topology, queueArgs amqp.Table) error {
 	channel, err := conn.Channel()
 	if err != nil {
 		return err
@@ -58,7 +66,7 @@ func declare(conn *connection, topology Topology) error {
 	if topology.Queue == "" {
 		return nil
 	}
-	if _, err := channel.QueueDeclare(topology.Queue, true, false, false, false, nil); err != nil {
+	if _, err := channel.QueueDeclare(topology.Queue, true, false, false, false, queueArgs); err != nil {
 		return refusal("queue", topology.Queue, err)
 	}
 	for _, key := range topology.Bindings {

@@ -81,8 +81,8 @@ type side interface {
 	// insert writes n events in transactions of batch, from writers at a time.
 	insert(ctx context.Context, n, batch, writers int) error
 
-	// work handles everything inserted.
-	work(ctx context.Context, how handling) error
+	// work handles the n events that were inserted.
+	work(ctx context.Context, n int, how handling) error
 
 	// clear forgets everything that was inserted.
 	clear(ctx context.Context) error
@@ -109,11 +109,11 @@ var measurements = []measurement{
 	{"insert", "inserts per second, 1000 events per transaction", nil,
 		func(ctx context.Context, s side, n int) error { return s.insert(ctx, n, 1000, 1) }},
 	{"work", "events per second through a handler that does nothing", fill,
-		func(ctx context.Context, s side, _ int) error { return s.work(ctx, noop) }},
+		func(ctx context.Context, s side, n int) error { return s.work(ctx, n, noop) }},
 	{"handler", "events per second through a handler that commits one business row with its completion", fill,
-		func(ctx context.Context, s side, _ int) error { return s.work(ctx, transactional) }},
-	{relay, "events per second published to RabbitMQ with confirms, beside a River job that does nothing", fill,
-		func(ctx context.Context, s side, _ int) error { return s.work(ctx, relayed) }},
+		func(ctx context.Context, s side, n int) error { return s.work(ctx, n, transactional) }},
+	{relay, "events per second relayed with confirms, 400 in flight, beside River jobs that do nothing, 100 in flight", fill,
+		func(ctx context.Context, s side, n int) error { return s.work(ctx, n, relayed) }},
 }
 
 func fill(ctx context.Context, s side, n int) error { return s.insert(ctx, n, 1000, 1) }

@@ -37,8 +37,12 @@ rabbitmq_environment() {
 	export RABBITMQ_ENABLED_PLUGINS_FILE=$dir/enabled_plugins
 	export RABBITMQ_PLUGINS_EXPAND_DIR=$dir/plugins
 	export RABBITMQ_GENERATED_CONFIG_DIR=$dir/config
-	# Two cores are shared with the tests: schedulers sleep instead of spinning.
-	export RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS='-kernel inet_dist_use_interface {127,0,0,1} +sbwt none +sbwtdcpu none +sbwtdio none'
+	# The cores are shared with the tests: schedulers sleep instead of spinning, and
+	# where there are two cores, two would spend a quarter of their time on waking
+	# each other.
+	local schedulers=''
+	[ "$(getconf _NPROCESSORS_ONLN)" -gt 2 ] || schedulers='+S 1:1'
+	export RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS="-kernel inet_dist_use_interface {127,0,0,1} $schedulers +sbwt none +sbwtdcpu none +sbwtdio none"
 }
 
 rabbitmq_files() {
