@@ -108,6 +108,7 @@ func TestStoppingAndStartingLosesAndRepeatsNothing(t *testing.T) {
 		for n := range messages {
 			s.send(t, parcelMessage(fmt.Sprint("m-", n), n))
 		}
+		s.eventually(func() bool { return s.left(t) == messages }, "all are in the queue")
 		for rounds := 0; r.count(inbox.Stored) < messages; rounds++ {
 			require.Less(t, rounds, 500)
 			c := s.start(r, func(c *rabbitmq.ConsumerConfig) { c.Prefetch = 50 })
