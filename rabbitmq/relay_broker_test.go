@@ -29,6 +29,7 @@ func TestEnginesAndBrokerFaults(t *testing.T) {
 		{"SQLite", func(t *testing.T) dbtest.DB { db := dbtest.SQLite(t); return dbtest.DB{DB: db, SQLite: db} }},
 	} {
 		t.Run(database.name+"StopsDuringAnAlarm", func(t *testing.T) { testStopDuringAlarm(t, broker, database.open(t)) })
+		t.Run(database.name+"ReceivesThroughRestarts", func(t *testing.T) { testReceiveThroughRestarts(t, broker, database.open(t)) })
 		t.Run(database.name+"RelaysThroughRestarts", func(t *testing.T) { testRelayThroughRestarts(t, broker, database.open(t)) })
 	}
 }
