@@ -17,7 +17,7 @@ import (
 func IsOutage(err error) bool {
 	var pgErr *pgconn.PgError
 	if errors.As(err, &pgErr) {
-		switch pgErr.Code[:2] {
+		switch classOf(pgErr) {
 		case "08", "53": // connection exception, insufficient resources
 			return true
 		}
@@ -72,11 +72,39 @@ func IsRefusal(err error) bool {
 	}
 	var pgErr *pgconn.PgError
 	if errors.As(err, &pgErr) {
-		return pgErr.Code[:2] != "08" && pgErr.Code[:2] != "57"
+		return classOf(pgErr) != "08" && classOf(pgErr) != "57"
 	}
 	var liteErr *sqlite.Error
 	return errors.As(err, &liteErr)
 }
+
+// IsDataRefusal says that the database refused a value, which no repetition of
+// the same statement mends. A table or a column that is not there is none: the
+// statement succeeds once the database was migrated.
+func IsDataRefusal(err error) bool {
+	var pgErr *pgconn.PgError
+	if errors.As(err, &pgErr) {
+		switch classOf(pgErr) {
+		case "21", "22", "23", "54": // cardinality, data exception, constraint, program limit
+			return true
+		}
+		return false
+	}
+	var liteErr *sqlite.Error
+	if errors.As(err, &liteErr) {
+		switch liteErr.Code() & 0xff {
+		case 18, 19, 20: // SQLITE_TOOBIG, CONSTRAINT, MISMATCH
+			return true
+		case 1: // SQLITE_ERROR: whatever has no code, so also a statement that cannot be compiled
+			return strings.Contains(liteErr.Error(), "JSON") || strings.Contains(liteErr.Error(), "integer overflow")
+		}
+	}
+	return false
+}
+
+// classOf is the part of a SQLSTATE that says what kind of error it is. What
+// stands between us and the server may answer with less than a whole one.
+func classOf(err *pgconn.PgError) string { return err.Code[:min(2, len(err.Code))] }
 
 // IsUndefinedTable says that a table or view does not exist: the database was
 // not migrated.

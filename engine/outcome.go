@@ -11,6 +11,7 @@ import (
 	"github.com/riverqueue/river/riverdriver"
 	"github.com/riverqueue/river/rivertype"
 
+	"github.com/oxbow-jobs/oxbow/dbtx"
 	"github.com/oxbow-jobs/oxbow/internal/claim"
 	"github.com/oxbow-jobs/oxbow/internal/faultpoint"
 	"github.com/oxbow-jobs/oxbow/internal/outcome"
@@ -229,7 +230,7 @@ func (c *core) store(ctx context.Context, batch []*ending) error {
 		return nil
 	case isLocked(err):
 		return c.storeUnlocked(ctx, batch)
-	case !refusedData(err):
+	case !dbtx.IsDataRefusal(err):
 		return err
 	case len(batch) == 1:
 		c.log.ErrorContext(ctx, "an outcome was refused by the database; the event becomes a dead letter", "kind", batch[0].oc.kind, "error", err)

@@ -160,15 +160,6 @@ func readStates(rows dbtx.Rows, err error) (map[int64]rivertype.JobState, error)
 	return states, rows.Err()
 }
 
-// refusedData says that the database refused a value, which no repetition mends.
-func refusedData(err error) bool {
-	var pgErr *pgconn.PgError
-	if errors.As(err, &pgErr) {
-		return pgErr.Code[:2] == "22" || pgErr.Code[:2] == "23" || pgErr.Code[:2] == "21" || pgErr.Code[:2] == "54"
-	}
-	return dbtx.IsRefusal(err) && !dbtx.IsTransient(err)
-}
-
 // isLocked says that a row of the batch is locked by somebody else.
 func isLocked(err error) bool {
 	var pgErr *pgconn.PgError

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/rivertype"
 
@@ -179,16 +178,5 @@ func (r *Receiver) maxAttempts(l *letter) int {
 
 // refusedData says that a message cannot be stored as it is, now or later.
 func refusedData(err error) bool {
-	if errors.Is(err, errNotEncoded) {
-		return true
-	}
-	var pgErr *pgconn.PgError
-	if errors.As(err, &pgErr) {
-		switch pgErr.Code[:2] {
-		case "22", "23", "54": // data exception, constraint, program limit
-			return true
-		}
-		return false
-	}
-	return dbtx.IsRefusal(err) && !dbtx.IsTransient(err) && !dbtx.IsUndefinedTable(err)
+	return errors.Is(err, errNotEncoded) || dbtx.IsDataRefusal(err)
 }
