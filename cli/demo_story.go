@@ -14,6 +14,7 @@ import (
 	"github.com/oxbow-jobs/oxbow/dbtx"
 	"github.com/oxbow-jobs/oxbow/engine"
 	"github.com/oxbow-jobs/oxbow/examples/billing/billing"
+	"github.com/oxbow-jobs/oxbow/internal/pause"
 	"github.com/oxbow-jobs/oxbow/operate"
 	"github.com/oxbow-jobs/oxbow/outbox"
 )
@@ -188,10 +189,8 @@ func (s *demoStory) await(ctx context.Context, invoice demoInvoice, status outbo
 		if err != nil || record.Status == status || time.Now().After(deadline) {
 			return record, err
 		}
-		select {
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-time.After(demoLook):
+		if err := pause.For(ctx, demoLook); err != nil {
+			return nil, err
 		}
 	}
 }

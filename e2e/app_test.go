@@ -14,6 +14,7 @@ import (
 	"github.com/oxbow-jobs/oxbow/dbtx"
 	"github.com/oxbow-jobs/oxbow/internal/claim"
 	"github.com/oxbow-jobs/oxbow/internal/harness"
+	"github.com/oxbow-jobs/oxbow/internal/pause"
 	"github.com/oxbow-jobs/oxbow/jobs"
 	"github.com/oxbow-jobs/oxbow/outbox"
 	"github.com/oxbow-jobs/oxbow/sideeffect"
@@ -103,12 +104,7 @@ func (a *stage) row(ctx context.Context, tx dbtx.Tx, ev outbox.Event[Row]) error
 			return err
 		}
 	}
-	select {
-	case <-time.After(time.Duration(ev.Payload.SleepMS) * time.Millisecond):
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	return pause.For(ctx, time.Duration(ev.Payload.SleepMS)*time.Millisecond)
 }
 
 func (a *stage) retry(ctx context.Context, ev outbox.Event[Retry]) error {

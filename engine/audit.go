@@ -7,6 +7,7 @@ import (
 	"github.com/oxbow-jobs/oxbow/dbtx"
 	"github.com/oxbow-jobs/oxbow/internal/claim"
 	"github.com/oxbow-jobs/oxbow/internal/outcome"
+	"github.com/oxbow-jobs/oxbow/internal/pause"
 )
 
 // sqlRunningHere lists the rows that the database holds for claims of this
@@ -122,7 +123,7 @@ func (g *gate) awaitFetches(ctx context.Context) bool {
 		if done {
 			return true
 		}
-		if !pause(ctx, 20*time.Millisecond) {
+		if pause.For(ctx, 20*time.Millisecond) != nil {
 			return false
 		}
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/oxbow-jobs/oxbow/dbtx"
 	"github.com/oxbow-jobs/oxbow/internal/outcome"
+	"github.com/oxbow-jobs/oxbow/internal/pause"
 	"github.com/oxbow-jobs/oxbow/outbox"
 )
 
@@ -189,7 +190,7 @@ func (l *lease) run(ctx context.Context) {
 			wait = min(every, 500*time.Millisecond)
 			l.core.log.WarnContext(ctx, "the lease was not renewed", "error", err, "sure_for", max(l.remaining(), 0).Round(time.Millisecond))
 		}
-		if !pause(ctx, wait) {
+		if pause.For(ctx, wait) != nil {
 			return
 		}
 	}
@@ -198,7 +199,7 @@ func (l *lease) run(ctx context.Context) {
 // watch gives the lease up at the moment that it can no longer be proved, also
 // while a renewal hangs: from then on others may take the claims.
 func (l *lease) watch(ctx context.Context) {
-	for pause(ctx, max(l.remaining(), l.core.config.LeaseTTL/50)) {
+	for pause.For(ctx, max(l.remaining(), l.core.config.LeaseTTL/50)) == nil {
 		if l.expired() {
 			l.core.log.ErrorContext(ctx, "the lease can no longer be proved: handlers are cancelled, nothing is claimed until it can")
 			l.giveUp()

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/oxbow-jobs/oxbow/dbtx"
+	"github.com/oxbow-jobs/oxbow/internal/pause"
 )
 
 // LockProvider holds named locks for processes. A lock is leased: a holder that
@@ -122,7 +123,7 @@ func (l *dispatchLock) run(ctx context.Context) {
 			l.core.log.WarnContext(ctx, "the dispatch lock was not renewed", "error", err)
 		}
 		cancel()
-		if !pause(ctx, l.core.config.LeaseTTL/5) {
+		if pause.For(ctx, l.core.config.LeaseTTL/5) != nil {
 			return
 		}
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/oxbow-jobs/oxbow/internal/pause"
 )
 
 // DispatchOnce claims at most Config.BatchSize due events, works them, and stops
@@ -28,7 +30,7 @@ func (e *Engine) DispatchOnce(ctx context.Context) (Counters, error) {
 	if err := e.Start(ctx); err != nil {
 		return Counters{}, err
 	}
-	for !c.gate.drained() && c.gate.fetchFailure() == nil && pause(ctx, time.Millisecond) {
+	for !c.gate.drained() && c.gate.fetchFailure() == nil && pause.For(ctx, time.Millisecond) == nil {
 		continue
 	}
 	err = errors.Join(c.gate.fetchFailure(), e.Stop(context.WithoutCancel(ctx)))

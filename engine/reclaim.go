@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/oxbow-jobs/oxbow/dbtx"
+	"github.com/oxbow-jobs/oxbow/internal/pause"
 )
 
 // suspectAfter is the number of lost claims in a row from which an event backs
@@ -130,7 +131,7 @@ func (c *core) keepHouse(ctx context.Context) {
 	var waitUntil time.Time // nobody is marked before this
 	away := func() bool { return time.Since(lastPass) > c.config.LeaseTTL/2 }
 	for n := 0; ; n++ {
-		if !pause(ctx, time.Duration(float64(every)*(0.8+0.4*rand.Float64()))) {
+		if pause.For(ctx, time.Duration(float64(every)*(0.8+0.4*rand.Float64()))) != nil {
 			return
 		}
 		reached, err := c.pass(ctx, n, !away() && time.Now().After(waitUntil))
@@ -235,16 +236,4 @@ func readTexts(rows dbtx.Rows) ([]string, error) {
 		texts = append(texts, text)
 	}
 	return texts, rows.Err()
-}
-
-// pause waits, or reports false if ctx ends first.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
 }

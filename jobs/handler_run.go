@@ -12,6 +12,7 @@ import (
 	"github.com/oxbow-jobs/oxbow/internal/faultpoint"
 	"github.com/oxbow-jobs/oxbow/internal/guard"
 	"github.com/oxbow-jobs/oxbow/internal/outcome"
+	"github.com/oxbow-jobs/oxbow/internal/pause"
 	"github.com/oxbow-jobs/oxbow/sideeffect"
 )
 
@@ -154,7 +155,7 @@ func (h *handlerRun) lookUpCommit(ctx context.Context, commitErr error) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitLookUp)
 	defer cancel()
-	for pause := 50 * time.Millisecond; ; pause = min(2*pause, time.Second) {
+	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
 		found, err := receiptOf(ctx, h.runner.DB, h.claim.Token, h.receipt(""))
 		switch {
 		case err == nil && found:
@@ -164,10 +165,8 @@ func (h *handlerRun) lookUpCommit(ctx context.Context, commitErr error) error {
 		case h.claim.Check() != nil:
 			return h.claim.Check()
 		}
-		select {
-		case <-ctx.Done():
+		if pause.For(ctx, wait) != nil {
 			return ourFailure(fmt.Errorf("commit, with its answer lost and not to be looked up: %w", errors.Join(commitErr, err)))
-		case <-time.After(pause):
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/oxbow-jobs/oxbow/dbtx"
+	"github.com/oxbow-jobs/oxbow/internal/pause"
 )
 
 // exclusive runs fn while no other process migrates the same Postgres schema.
@@ -40,7 +41,7 @@ func exclusive(ctx context.Context, db dbtx.DB, fn func() error) error {
 // portal open, holds a snapshot, for which an index that is built concurrently
 // would wait in turn, for ever.
 func takeLock(ctx context.Context, tx dbtx.Tx, key uint64) error {
-	const pause = 100 * time.Millisecond
+	const interval = 100 * time.Millisecond
 	query := fmt.Sprintf("SELECT 1 WHERE pg_try_advisory_xact_lock(%d)", int64(key))
 	for {
 		taken, err := tx.Exec(ctx, query)
@@ -50,10 +51,8 @@ func takeLock(ctx context.Context, tx dbtx.Tx, key uint64) error {
 		if taken == 1 {
 			return nil
 		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("wait for another process that migrates: %w", context.Cause(ctx))
-		case <-time.After(pause):
+		if err := pause.For(ctx, interval); err != nil {
+			return fmt.Errorf("wait for another process that migrates: %w", err)
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/oxbow-jobs/oxbow/dbtx"
+	"github.com/oxbow-jobs/oxbow/internal/pause"
 )
 
 // Defaults of ReplayAll.
@@ -256,14 +257,10 @@ func (r *replayRun) pace(ctx context.Context, start time.Time) error {
 		due := time.Duration(float64(r.result.Replayed+r.result.Skipped) / r.rate * float64(time.Second))
 		wait = max(0, due-time.Since(start))
 	}
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return errors.Join(errors.New("the replay was cut off"), context.Cause(ctx))
-	case <-timer.C:
-		return nil
+	if err := pause.For(ctx, wait); err != nil {
+		return errors.Join(errors.New("the replay was cut off"), err)
 	}
+	return nil
 }
 
 func (r *replayRun) report() {

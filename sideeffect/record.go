@@ -12,6 +12,7 @@ import (
 	"github.com/oxbow-jobs/oxbow/dbtx"
 	"github.com/oxbow-jobs/oxbow/internal/claim"
 	"github.com/oxbow-jobs/oxbow/internal/outcome"
+	"github.com/oxbow-jobs/oxbow/internal/pause"
 )
 
 // The values of the status column.
@@ -158,7 +159,7 @@ const (
 func (s *Scope) write(ctx context.Context, sl *slot, rec *record, calls int) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
 	defer cancel()
-	for pause := firstPause; ; pause = min(2*pause, longestPause) {
+	for wait := firstPause; ; wait = min(2*wait, longestPause) {
 		err := s.writeOnce(ctx, sl, rec, calls)
 		if err == nil {
 			return nil
@@ -167,11 +168,9 @@ func (s *Scope) write(ctx context.Context, sl *slot, rec *record, calls int) err
 			sl.forget()
 			return err
 		}
-		select {
-		case <-ctx.Done():
+		if pause.For(ctx, wait) != nil {
 			sl.forget() // it may have been stored: the next look-up says
 			return &outcome.Own{Err: err}
-		case <-time.After(pause):
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/oxbow-jobs/oxbow/dbtx"
 	"github.com/oxbow-jobs/oxbow/internal/claim"
+	"github.com/oxbow-jobs/oxbow/internal/pause"
 	"github.com/oxbow-jobs/oxbow/jobs"
 	"github.com/oxbow-jobs/oxbow/outbox"
 )
@@ -143,14 +144,7 @@ func (p *prober) mark(ctx context.Context, ev outbox.Event[Probe]) error {
 }
 
 func sleepFor(ctx context.Context, ms int64) error {
-	timer := time.NewTimer(time.Duration(ms) * time.Millisecond)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	return pause.For(ctx, time.Duration(ms)*time.Millisecond)
 }
 
 // attempt is the number of the claim that the handler runs under.
