@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"strings"
 	"time"
@@ -30,13 +31,13 @@ type Config struct {
 	// Apps are what the process runs.
 	Apps []jobs.App
 
-	// Queues are the queues to work, each with the most events of it in flight.
-	// Defaults to "default" with BatchSize.
+	// Queues are the queues to work, each with the most events of it in flight,
+	// within BatchSize. Defaults to "default" with BatchSize.
 	Queues map[string]int
 
 	// BatchSize is the most events in flight at a time, over all queues.
-	// Defaults to 100; to 400 where every event is relayed, for then they mostly
-	// wait for the broker.
+	// Defaults to 100; to 400 in a process that relays every event, receives no
+	// messages and has no River.Workers, for then it mostly waits for the broker.
 	BatchSize int
 
 	// PollInterval is how often an idle queue is looked at. Notifications come
@@ -168,9 +169,14 @@ func (c *Config) fillBatch(onlyRelays bool) {
 		size = defaultRelayBatchSize
 	}
 	c.BatchSize = cmp.Or(c.BatchSize, size)
-	if len(c.Queues) == 0 {
-		c.Queues = map[string]int{river.QueueDefault: c.BatchSize}
+	queues := map[string]int{river.QueueDefault: c.BatchSize}
+	if len(c.Queues) > 0 {
+		queues = maps.Clone(c.Queues)
 	}
+	for name, limit := range queues {
+		queues[name] = min(limit, c.BatchSize)
+	}
+	c.Queues = queues
 }
 
 func (c *Config) validate() error {

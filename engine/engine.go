@@ -108,7 +108,7 @@ func New[TTx any](db *dbtx.Database[TTx], cfg *Config) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	config.fillBatch(onlyRelays(registry, relayed) && config.River.Workers == nil)
+	config.fillBatch(onlyRelays(registry, handlers, relayed) && config.River.Workers == nil)
 	c := &core{config: config, relayed: relayed, deliveries: deliveries(registry), db: db.DB, log: config.Telemetry.Logger, instance: instanceID(config.Name), claims: newClaims(), pollOnly: config.River.PollOnly}
 	if c.tally, err = newTally(config.Telemetry.MeterProvider); err != nil {
 		return nil, err
@@ -148,7 +148,7 @@ func (c *core) workers(runner *jobs.Runner, kinds []string) (*river.Workers, err
 			return nil, errors.New("oxbow: nothing to work: no app registered a handler")
 		}
 	}
-	worker := newEventWorker(c, runner)
+	worker := &eventWorker{core: c, runner: runner}
 	for _, kind := range kinds {
 		river.AddWorkerArgs(workers, eventArgs{kind: kind}, worker)
 	}
@@ -160,7 +160,7 @@ func (c *core) workers(runner *jobs.Runner, kinds []string) (*river.Workers, err
 func (c *core) riverConfig(workers *river.Workers, schema string, once bool) *river.Config {
 	queues := make(map[string]river.QueueConfig, len(c.config.Queues))
 	for name, limit := range c.config.Queues {
-		queues[name] = river.QueueConfig{MaxWorkers: min(limit, c.config.BatchSize)}
+		queues[name] = river.QueueConfig{MaxWorkers: limit}
 	}
 	config := &river.Config{
 		ID:                  c.instance,
@@ -182,6 +182,9 @@ func (c *core) riverConfig(workers *river.Workers, schema string, once bool) *ri
 		config.FetchPollInterval = 20 * time.Millisecond
 	}
 	config.Plugins = append([]rivertype.Plugin{newGuardMiddleware(c)}, c.config.River.Plugins...)
+	if !slices.ContainsFunc(c.config.River.Plugins, readsLast) {
+		config.Plugins = append(config.Plugins, &withoutArgs{})
+	}
 	return config
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/oxbow-jobs/oxbow/dbtx"
 	"github.com/oxbow-jobs/oxbow/jobs"
@@ -37,15 +38,11 @@ func (r *Relay) install(registry *outbox.Registry, handlers *jobs.Handlers) (map
 	return relayed, nil
 }
 
-// onlyRelays says that the process relays, and that no event type has anything
-// else done here.
-func onlyRelays(registry *outbox.Registry, relayed map[string]bool) bool {
-	for _, t := range registry.Types() {
-		if t.Delivery != outbox.Relay {
-			return false
-		}
-	}
-	return len(relayed) > 0
+// onlyRelays says that whatever the handlers' process works waits for the broker:
+// it has no local event and no inbox message.
+func onlyRelays(registry *outbox.Registry, handlers *jobs.Handlers, relayed map[string]bool) bool {
+	local := func(t *outbox.Type) bool { return t.Delivery != outbox.Relay }
+	return len(relayed) > 0 && len(handlers.Consumers()) == 0 && !slices.ContainsFunc(registry.Types(), local)
 }
 
 func deliveries(registry *outbox.Registry) map[string]outbox.Delivery {

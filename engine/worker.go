@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/riverqueue/river"
@@ -35,40 +34,7 @@ type eventWorker struct {
 	river.WorkerDefaults[eventArgs]
 	core   *core
 	runner *jobs.Runner
-	inner  []rivertype.WorkerMiddleware
 }
-
-func newEventWorker(c *core, runner *jobs.Runner) *eventWorker {
-	w := &eventWorker{core: c, runner: runner}
-	if !slices.ContainsFunc(c.config.River.Plugins, readsLast) {
-		w.inner = []rivertype.WorkerMiddleware{&withoutArgs{}}
-	}
-	return w
-}
-
-// readsLast says that a plugin may look at a row after all middleware.
-func readsLast(plugin rivertype.Plugin) bool {
-	_, reads := plugin.(rivertype.HookWorkBegin)
-	return reads
-}
-
-// withoutArgs is the innermost middleware. It keeps an event's arguments from
-// River, which would parse them twice for a worker that does not look at them. The
-// pipeline puts them back.
-type withoutArgs struct{ river.MiddlewareDefaults }
-
-var noArgs = []byte("{}")
-
-// Work implements rivertype.WorkerMiddleware.
-func (*withoutArgs) Work(ctx context.Context, job *rivertype.JobRow, inner func(ctx context.Context) error) error {
-	if c := claim.From(ctx); c != nil {
-		c.Encoded, job.EncodedArgs = job.EncodedArgs, noArgs
-	}
-	return inner(ctx)
-}
-
-// Middleware implements river.Worker.
-func (w *eventWorker) Middleware(*rivertype.JobRow) []rivertype.WorkerMiddleware { return w.inner }
 
 // Work runs one attempt.
 func (w *eventWorker) Work(ctx context.Context, job *river.Job[eventArgs]) error {
@@ -91,6 +57,27 @@ func (c *core) logDecision(ctx context.Context, row *rivertype.JobRow, d claim.D
 		c.log.InfoContext(ctx, "an attempt was interrupted", "kind", row.Kind, "job_id", row.ID, "error", d.Error)
 	case claim.Published, claim.Snoozed:
 	}
+}
+
+// withoutArgs is the innermost worker middleware. It keeps an event's arguments
+// from River, which would parse them twice for a worker that does not look at
+// them. The pipeline puts them back.
+type withoutArgs struct{ river.MiddlewareDefaults }
+
+var noArgs = []byte("{}")
+
+// Work implements rivertype.WorkerMiddleware.
+func (*withoutArgs) Work(ctx context.Context, job *rivertype.JobRow, inner func(ctx context.Context) error) error {
+	if c := claim.From(ctx); c != nil && isOurs(job.Kind) {
+		c.Encoded, job.EncodedArgs = job.EncodedArgs, noArgs
+	}
+	return inner(ctx)
+}
+
+// readsLast says that a plugin may look at a row after all middleware.
+func readsLast(plugin rivertype.Plugin) bool {
+	_, reads := plugin.(rivertype.HookWorkBegin)
+	return reads
 }
 
 // guardMiddleware is the outermost worker middleware. It puts the claim into the

@@ -31,7 +31,8 @@ type Claim struct {
 	// effects, so they need not be looked up.
 	Fresh bool
 
-	// Encoded is the event as it is stored, if its row was handed to River without.
+	// Encoded is the event as it is stored, while its row is without it. Otherwise
+	// nil.
 	Encoded []byte
 
 	// Lost returns an error that wraps outcome.ErrLeaseLost once the process
