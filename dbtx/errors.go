@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -78,6 +79,9 @@ func IsRefusal(err error) bool {
 	return errors.As(err, &liteErr)
 }
 
+// liteRefusals are SQLite's own words for values that it refuses without a code.
+var liteRefusals = []string{"malformed JSON", "JSON cannot hold BLOB values", "JSON nested too deep", "integer overflow"}
+
 // IsDataRefusal says that the database refused a value, which no repetition of
 // the same statement mends. A table or a column that is not there is none: the
 // statement succeeds once the database was migrated.
@@ -96,7 +100,7 @@ func IsDataRefusal(err error) bool {
 		case 18, 19, 20: // SQLITE_TOOBIG, CONSTRAINT, MISMATCH
 			return true
 		case 1: // SQLITE_ERROR: whatever has no code, so also a statement that cannot be compiled
-			return strings.Contains(liteErr.Error(), "JSON") || strings.Contains(liteErr.Error(), "integer overflow")
+			return slices.ContainsFunc(liteRefusals, func(text string) bool { return strings.Contains(liteErr.Error(), text) })
 		}
 	}
 	return false

@@ -15,6 +15,7 @@ import (
 
 var (
 	tooLong = dbtx.Each(`SELECT repeat('x', 2000000000)`, `SELECT zeroblob(2000000000)`)
+	noText  = dbtx.Each(`SELECT convert_from('\xff', 'UTF8')`, `SELECT json_array(x'ff')`)
 	noJSON  = dbtx.Each(`INSERT INTO kept (id, n) SELECT 7, ('{'::jsonb ->> 'a')::int`, `INSERT INTO kept (id, n) SELECT 7, '{' ->> 'a'`)
 )
 
@@ -36,9 +37,11 @@ func TestARefusedValueIsToldFromAMissingTable(t *testing.T) {
 			{"Range", `SELECT abs(-9223372036854775807 - 1)`, true},
 			{"Length", tooLong.For(db), true},
 			{"JSON", noJSON.For(db), true},
+			{"Blob", noText.For(db), true},
 			{"NoTable", `INSERT INTO gone (id) VALUES (1)`, false},
 			{"NoColumn", `INSERT INTO kept (id, n, gone) VALUES (2, 2, 2)`, false},
 			{"NoFunction", `SELECT gone(1)`, false},
+			{"NoFunctionNamedLikeJSON", `SELECT "JSON_GONE"(1)`, false},
 			{"Syntax", `INSERT OUT OF kept`, false},
 		} {
 			err := failure(t.Context(), db, test.statement)
