@@ -3,7 +3,6 @@ package inbox
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 
 	"github.com/oxbow-jobs/oxbow/internal/outcome"
 	"github.com/oxbow-jobs/oxbow/internal/strictjson"
@@ -26,12 +25,6 @@ func (r *Receiver) letters(readings []*reading) []*letter {
 	}
 	return letters
 }
-
-// errTaken is why a message with a known id and other content is parked.
-var errTaken = errors.New("the id was used before, by a message with another type or body")
-
-// conflict reports whether a message was parked because its id is another's.
-func (r *Refusal) conflict() bool { return errors.Is(r.Err, errTaken) }
 
 // meet says what it means that a message with the letter's key was found.
 func (l *letter) meet(same bool) {
