@@ -156,7 +156,7 @@ func newClaim(row *rivertype.JobRow, instance string, decodeErr error, lost func
 		Given bool `json:"oxbow:given"`
 		Lost  int  `json:"oxbow:lost"`
 	}
-	if bytes.Contains(row.Metadata, []byte("oxbow:")) {
+	if bytes.Contains(row.Metadata, []byte("oxbow:")) { // as few rows do
 		_ = json.Unmarshal(row.Metadata, &meta) // an odd row is treated as an old one
 	}
 	var at time.Time

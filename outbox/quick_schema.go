@@ -13,9 +13,10 @@ import (
 )
 
 // quickSchema is a schema that says no more than which members there are, of which
-// types and within which bounds, as those do that are inferred from Go types. It is checked while
-// the JSON is read, without a value being made of it. It is for accepting only:
-// what it does not accept, the schema library judges, and words the error.
+// types and within which bounds, as those do that are inferred from Go types. It is
+// checked while the JSON is read, without a value being made of it. It is for
+// accepting only: what it does not accept, the schema library judges, and words the
+// error.
 type quickSchema struct {
 	types    []jsontext.Kind // nil for any
 	integer  bool            // a number has to be written without point and exponent
@@ -44,11 +45,13 @@ func newQuickSchema(s *jsonschema.Schema) *quickSchema {
 	if slices.Contains(allTypes(s), "number") {
 		q.integer = false
 	}
-	ok := q.below(&q.others, s.AdditionalProperties) && q.below(&q.items, s.Items)
+	others, othersOK := partOf(s.AdditionalProperties)
+	items, itemsOK := partOf(s.Items)
+	ok := othersOK && itemsOK
+	q.others, q.items = others, items
 	for name, property := range s.Properties {
-		member := new(*quickSchema)
-		ok = ok && q.below(member, property)
-		q.members[name] = *member
+		member, memberOK := partOf(property)
+		q.members[name], ok = member, ok && memberOK
 	}
 	if !ok {
 		return nil
@@ -56,13 +59,14 @@ func newQuickSchema(s *jsonschema.Schema) *quickSchema {
 	return q
 }
 
-// below sets a part, or reports false if the schema of it says more than the form.
-func (q *quickSchema) below(part **quickSchema, s *jsonschema.Schema) bool {
+// partOf is nil for a schema that is not there, and not ok for one that says more
+// than the form.
+func partOf(s *jsonschema.Schema) (part *quickSchema, ok bool) {
 	if s == nil {
-		return true
+		return nil, true
 	}
-	*part = newQuickSchema(s)
-	return *part != nil
+	part = newQuickSchema(s)
+	return part, part != nil
 }
 
 var kindsOf = map[string][]jsontext.Kind{
@@ -83,12 +87,12 @@ func allTypes(s *jsonschema.Schema) []string {
 }
 
 // saysOnlyForm is true if a schema has no other keyword than those that a
-// quickSchema knows, and those that say nothing about validity.
+// quickSchema knows, and some that say nothing about validity.
 func saysOnlyForm(s *jsonschema.Schema) bool {
 	rest := *s
 	rest.Type, rest.Types, rest.Required, rest.Properties, rest.AdditionalProperties, rest.Items = "", nil, nil, nil, nil, nil
 	rest.Minimum, rest.Maximum = nil, nil
-	rest.Title, rest.Description, rest.PropertyOrder = "", "", nil
+	rest.Title, rest.Description, rest.Comment, rest.Examples, rest.PropertyOrder = "", "", "", nil, nil
 	return reflect.DeepEqual(&rest, &jsonschema.Schema{})
 }
 
@@ -100,7 +104,7 @@ func (q *quickSchema) accepts(data []byte) bool {
 	dec := quickDecoders.Get().(*jsontext.Decoder)
 	dec.Reset(bytes.NewBuffer(data), jsontext.AllowDuplicateNames(true)) // there are none
 	defer func() {
-		dec.Reset(new(bytes.Buffer))
+		dec.Reset(new(bytes.Buffer)) // the pool keeps no payload alive
 		quickDecoders.Put(dec)
 	}()
 	return q.value(dec)
@@ -185,6 +189,7 @@ func (q *quickSchema) object(dec *jsontext.Decoder) bool {
 	return err == nil && missing == 0
 }
 
+// requires compares without making a string of the name.
 func (q *quickSchema) requires(name []byte) bool {
 	for _, required := range q.required {
 		if string(name) == required {

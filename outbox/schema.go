@@ -22,7 +22,7 @@ type readySchema struct {
 	full  *jsonschema.Resolved
 }
 
-func ready(s *jsonschema.Schema) (*readySchema, error) {
+func newReadySchema(s *jsonschema.Schema) (*readySchema, error) {
 	full, err := s.CloneSchemas().Resolve(nil)
 	if err != nil {
 		return nil, fmt.Errorf("resolve the schema: %w", err)
@@ -56,10 +56,10 @@ func (t *Type) resolve(goType reflect.Type, given *jsonschema.Schema) error {
 		open(read)
 	}
 	var err error
-	if t.onInsert, err = ready(t.Schema); err != nil {
+	if t.onInsert, err = newReadySchema(t.Schema); err != nil {
 		return err
 	}
-	if t.onRead, err = ready(read); err != nil {
+	if t.onRead, err = newReadySchema(read); err != nil {
 		return err
 	}
 	if given == nil {

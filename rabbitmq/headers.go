@@ -63,7 +63,7 @@ func normalise(value any) (any, error) {
 	case reflect.Map:
 		return normaliseMap(v)
 	default:
-		return nil, fmt.Errorf("a %T cannot be a header", value)
+		return nil, fmt.Errorf("a %T cannot be sent", value)
 	}
 }
 
@@ -81,7 +81,7 @@ func normaliseList(v reflect.Value) (any, error) {
 
 func normaliseMap(v reflect.Value) (any, error) {
 	if v.Type().Key().Kind() != reflect.String {
-		return nil, fmt.Errorf("a %s cannot be a header: its keys are no text", v.Type())
+		return nil, fmt.Errorf("a %s cannot be sent: its keys are no text", v.Type())
 	}
 	values := make(map[string]any, v.Len())
 	for _, key := range v.MapKeys() {

@@ -365,7 +365,7 @@ func TestConfigIsChecked(t *testing.T) {
 		"300 bytes": func(c *rabbitmq.Config) {
 			c.Routes = map[string]rabbitmq.Route{"a": {Key: strings.Repeat("x", 300)}}
 		},
-		"cannot be a header": func(c *rabbitmq.Config) {
+		"cannot be sent": func(c *rabbitmq.Config) {
 			c.Routes = map[string]rabbitmq.Route{"a": {Headers: map[string]any{"h": make(chan int)}}}
 		},
 		"63 bits": func(c *rabbitmq.Config) {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 )
@@ -32,8 +33,8 @@ type Topology struct {
 // other properties is ErrTopologyDiffers. Bindings are added, never removed.
 func Declare(ctx context.Context, url string, topology Topology) error {
 	topology.Exchange = cmp.Or(topology.Exchange, DefaultExchange)
-	if topology.Queue == "" && len(topology.Bindings) > 0 {
-		return errors.New("oxbow: bindings need a queue")
+	if topology.Queue == "" && len(topology.Bindings)+len(topology.QueueArguments) > 0 {
+		return errors.New("oxbow: bindings and arguments need a queue")
 	}
 	if topology.Queue != "" && len(topology.Bindings) == 0 {
 		topology.Bindings = []string{"#"}
@@ -106,7 +107,7 @@ func Delete(ctx context.Context, url string, topology Topology) error {
 
 func refusal(what, name string, err error) error {
 	var answer *amqp.Error
-	if errors.As(err, &answer) && answer.Code == amqp.PreconditionFailed {
+	if errors.As(err, &answer) && answer.Code == amqp.PreconditionFailed && strings.Contains(answer.Reason, "inequivalent arg") {
 		return fmt.Errorf("declare %s %q: %w: %s; delete it or take another name", what, name, ErrTopologyDiffers, answer.Reason)
 	}
 	return fmt.Errorf("declare %s %q: %w", what, name, err)
