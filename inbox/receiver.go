@@ -9,30 +9,10 @@ import (
 
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/rivertype"
-	"go.opentelemetry.io/otel/metric"
 
 	"github.com/oxbow-jobs/oxbow/dbtx"
 	"github.com/oxbow-jobs/oxbow/internal/outcome"
 )
-
-// Config configures a Receiver. The zero value, and nil, mean the defaults.
-type Config struct {
-	// MaxAttempts is how often a message is tried when its type does not say so.
-	// Defaults to 25.
-	MaxAttempts int
-
-	// Queue is River's queue for the messages. Defaults to "default".
-	Queue string
-
-	// Logger defaults to slog.Default().
-	Logger *slog.Logger
-
-	// MeterProvider counts what was received, by consumer and outcome. Defaults
-	// to none.
-	MeterProvider metric.MeterProvider
-}
-
-const defaultMaxAttempts = 25
 
 // Outcome says what became of a delivery.
 type Outcome string
@@ -73,25 +53,24 @@ type Receiver struct {
 // NewReceiver returns a receiver of a consumer's messages. An engine that the
 // consumer's handlers are installed in has the subscription.
 func NewReceiver[TTx any](db *dbtx.Database[TTx], sub *Subscription, cfg *Config) (*Receiver, error) {
-	if cfg == nil {
-		cfg = &Config{}
+	config, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
 	}
 	if db == nil || sub == nil || sub.Consumer == "" || sub.Registry == nil || sub.Handles == nil {
-		return nil, errors.New("make an inbox receiver: it needs a database and the subscription of a consumer")
+		return nil, errors.New("oxbow: an inbox receiver needs a database and the subscription of a consumer")
 	}
 	jobs, err := river.NewClient(db.Driver, &river.Config{
-		Logger:     cfg.Logger,
+		Logger:     config.Logger,
 		Middleware: []rivertype.Middleware{&insertMiddleware{dialect: db.Dialect()}},
 		Schema:     db.Schema(),
 	})
 	if err != nil {
-		return nil, fmt.Errorf("make an inbox receiver: %w", err)
+		return nil, fmt.Errorf("oxbow: make an inbox receiver: %w", err)
 	}
-	r := &Receiver{db: db.DB, sub: *sub, config: *cfg, log: cmp.Or(cfg.Logger, slog.Default())}
-	r.config.MaxAttempts = cmp.Or(cfg.MaxAttempts, defaultMaxAttempts)
-	r.config.Queue = cmp.Or(cfg.Queue, river.QueueDefault)
-	if r.tally, err = newTally(cfg.MeterProvider, sub.Consumer); err != nil {
-		return nil, fmt.Errorf("make an inbox receiver: %w", err)
+	r := &Receiver{db: db.DB, sub: *sub, config: config, log: config.Logger}
+	if r.tally, err = newTally(config.MeterProvider, sub.Consumer); err != nil {
+		return nil, fmt.Errorf("oxbow: make an inbox receiver: %w", err)
 	}
 	r.insertJobs = func(ctx context.Context, tx dbtx.Tx, params []river.InsertManyParams) ([]*rivertype.JobInsertResult, error) {
 		raw, err := dbtx.As[TTx](tx)

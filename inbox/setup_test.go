@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
-	"io"
 	"log/slog"
 	"sync"
 	"testing"
@@ -191,4 +190,4 @@ func (b *testBundle[TTx]) eventually(condition func() bool, what string) {
 	require.Eventually(b.t, condition, 20*time.Second, 5*time.Millisecond, what)
 }
 
-func quiet() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }
+func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }

@@ -5,7 +5,6 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
-	"go.opentelemetry.io/otel/metric/noop"
 )
 
 // tally counts what is committed.
@@ -15,9 +14,6 @@ type tally struct {
 }
 
 func newTally(provider metric.MeterProvider, consumer string) (*tally, error) {
-	if provider == nil {
-		provider = noop.NewMeterProvider()
-	}
 	meter := provider.Meter("github.com/oxbow-jobs/oxbow/inbox")
 	t := &tally{consumer: attribute.String("consumer", consumer)}
 	var err error
