@@ -25,6 +25,14 @@ func ReadSchema[T Payload](tb testing.TB) ReadySchema {
 	return ReadySchema{registered.onRead}
 }
 
+// NewReadySchema makes a given schema ready.
+func NewReadySchema(tb testing.TB, s *jsonschema.Schema) ReadySchema {
+	ready, err := newReadySchema(s)
+	require.NoError(tb, err)
+	require.NotNil(tb, ready.quick)
+	return ReadySchema{ready}
+}
+
 // Accepts is the quick judgement.
 func (s ReadySchema) Accepts(data []byte) bool { return s.quicklyAccepts(data) }
 
