@@ -30,27 +30,13 @@ type Delivery struct {
 	Exchange, RoutingKey string
 }
 
-// The headers that are read. The package rabbitmq writes them.
-const (
-	headerMessageID     = "oxbow-message-id"
-	headerVersion       = "oxbow-event-version"
-	headerTenant        = "oxbow-tenant-id"
-	headerActor         = "oxbow-actor-id"
-	headerRequest       = "oxbow-request-id"
-	headerCausation     = "oxbow-causation-id"
-	headerAggregateType = "oxbow-aggregate-type"
-	headerAggregateID   = "oxbow-aggregate-id"
-	headerTrace         = "traceparent"
-	headerClaim         = "oxbow-claim-version"
-)
-
 // cloudEvent returns a CloudEvents attribute, in either spelling of the AMQP
 // binding.
 func (d *Delivery) cloudEvent(attribute string) string {
-	if text := d.header("cloudEvents:" + attribute); text != "" {
+	if text := d.header(HeaderCloudEvents + attribute); text != "" {
 		return text
 	}
-	return d.header("cloudEvents_" + attribute)
+	return d.header(cloudEventsOther + attribute)
 }
 
 // header returns a header as text; empty if it is missing or no scalar.

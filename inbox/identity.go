@@ -31,10 +31,10 @@ func Key(tenant, consumer, id string) [16]byte {
 // usableID returns the id that the sender gave the message: the header
 // oxbow-message-id, else the property message_id, else the CloudEvents id.
 func (d *Delivery) usableID() (string, error) {
-	id := first(d.header(headerMessageID), d.MessageID, d.cloudEvent("id"))
+	id := first(d.header(HeaderMessageID), d.MessageID, d.cloudEvent("id"))
 	switch {
 	case id == "":
-		return "", errors.New("the message has no id, in neither the header " + headerMessageID + " nor the property message_id")
+		return "", errors.New("the message has no id, in neither the header " + HeaderMessageID + " nor the property message_id")
 	case len(id) > maxID:
 		return "", fmt.Errorf("the message's id has %d bytes and the limit is %d", len(id), maxID)
 	}
@@ -84,7 +84,7 @@ func addTo(h hash.Hash, text string) {
 // ofDelivery reports whether a header tells of the delivery rather than of the
 // message: it differs from one delivery to the next.
 func ofDelivery(name string) bool {
-	return name == headerClaim || name == "x-delivery-count" || name == "x-acquired-count" || name == "x-death" ||
+	return name == HeaderClaimVersion || name == "x-delivery-count" || name == "x-acquired-count" || name == "x-death" ||
 		strings.HasPrefix(name, "x-first-death-") || strings.HasPrefix(name, "x-last-death-")
 }
 

@@ -53,9 +53,9 @@ func (s *Subscription) readRest(ctx context.Context, r *reading, asked tenants) 
 	s.readType(r)
 	r.readTask()
 	env.CorrelationID = fitting(d.CorrelationID)
-	env.CausationID = fitting(d.header(headerCausation))
-	env.AggregateType = fitting(d.header(headerAggregateType))
-	env.AggregateID = fitting(d.header(headerAggregateID))
+	env.CausationID = fitting(d.header(HeaderCausationID))
+	env.AggregateType = fitting(d.header(HeaderAggregateType))
+	env.AggregateID = fitting(d.header(HeaderAggregateID))
 	env.OccurredAt = d.occurredAt()
 	s.readBody(r)
 	if r.refusal != nil {
@@ -90,10 +90,10 @@ func fitting(text string) string {
 
 // readTenant takes no default: a message without a tenant belongs to nobody.
 func (r *reading) readTenant() {
-	tenant := first(r.delivery.header(headerTenant), r.delivery.cloudEvent("tenantid"))
+	tenant := first(r.delivery.header(HeaderTenantID), r.delivery.cloudEvent("tenantid"))
 	switch {
 	case tenant == "":
-		r.refuse(notAgreed("the message names no tenant: the header %s is missing or blank", headerTenant))
+		r.refuse(notAgreed("the message names no tenant: the header %s is missing or blank", HeaderTenantID))
 	case len(tenant) > maxText:
 		r.refuse(notAgreed("the tenant id has %d bytes and the limit is %d", len(tenant), maxText))
 	default:
@@ -113,9 +113,9 @@ const unknownActor = "unknown"
 // itself for the request.
 func (r *reading) readTask() {
 	d := r.delivery
-	r.env.ActorID = first(fitting(d.header(headerActor)), fitting(d.cloudEvent("actorid")), fitting(d.AppID), unknownActor)
-	r.env.RequestID = first(fitting(d.header(headerRequest)), fitting(d.cloudEvent("requestid")), fitting(d.CorrelationID), fitting(r.id), r.env.ID.String())
-	if parent := first(d.header(headerTrace), d.cloudEvent("traceparent")); validTraceParent(parent) {
+	r.env.ActorID = first(fitting(d.header(HeaderActorID)), fitting(d.cloudEvent("actorid")), fitting(d.AppID), unknownActor)
+	r.env.RequestID = first(fitting(d.header(HeaderRequestID)), fitting(d.cloudEvent("requestid")), fitting(d.CorrelationID), fitting(r.id), r.env.ID.String())
+	if parent := first(d.header(HeaderTraceParent), d.cloudEvent("traceparent")); validTraceParent(parent) {
 		r.env.TraceParent = parent
 	}
 }
@@ -124,7 +124,7 @@ func validTraceParent(parent string) bool {
 	if parent == "" || len(parent) > maxText {
 		return false
 	}
-	carrier := propagation.MapCarrier{headerTrace: parent}
+	carrier := propagation.MapCarrier{HeaderTraceParent: parent}
 	return trace.SpanContextFromContext(propagation.TraceContext{}.Extract(context.Background(), carrier)).IsValid()
 }
 
@@ -138,10 +138,10 @@ func (s *Subscription) readType(r *reading) {
 		r.refuse(unreadable("the message has no type"))
 		return
 	}
-	if text := d.header(headerVersion); text != "" {
+	if text := d.header(HeaderEventVersion); text != "" {
 		n, err := strconv.Atoi(text)
 		if err != nil {
-			r.refuse(unreadable("the header %s is %s, which is no version", headerVersion, strconv.QuoteToASCII(cut(text))))
+			r.refuse(unreadable("the header %s is %s, which is no version", HeaderEventVersion, strconv.QuoteToASCII(cut(text))))
 			return
 		}
 		version = n

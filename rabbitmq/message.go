@@ -6,24 +6,25 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/oxbow-jobs/oxbow/inbox"
 	"github.com/oxbow-jobs/oxbow/internal/outcome"
 	"github.com/oxbow-jobs/oxbow/outbox"
 )
 
-// The headers of a published event.
+// The headers of a published event. The inbox knows all but HeaderDedup.
 const (
-	HeaderMessageID     = "oxbow-message-id" // the event's id, the same at every try
-	HeaderEventVersion  = "oxbow-event-version"
-	HeaderTenantID      = "oxbow-tenant-id"
-	HeaderActorID       = "oxbow-actor-id"
-	HeaderRequestID     = "oxbow-request-id"
-	HeaderCausationID   = "oxbow-causation-id"
-	HeaderAggregateType = "oxbow-aggregate-type"
-	HeaderAggregateID   = "oxbow-aggregate-id"
-	HeaderClaimVersion  = "oxbow-claim-version"
-	HeaderTraceParent   = "traceparent"
+	HeaderMessageID     = inbox.HeaderMessageID
+	HeaderEventVersion  = inbox.HeaderEventVersion
+	HeaderTenantID      = inbox.HeaderTenantID
+	HeaderActorID       = inbox.HeaderActorID
+	HeaderRequestID     = inbox.HeaderRequestID
+	HeaderCausationID   = inbox.HeaderCausationID
+	HeaderAggregateType = inbox.HeaderAggregateType
+	HeaderAggregateID   = inbox.HeaderAggregateID
+	HeaderClaimVersion  = inbox.HeaderClaimVersion
+	HeaderTraceParent   = inbox.HeaderTraceParent
+	HeaderCloudEvents   = inbox.HeaderCloudEvents
 	HeaderDedup         = "x-deduplication-header" // of the plugin rabbitmq-message-deduplication
-	HeaderCloudEvents   = "cloudEvents:"           // prefix of the CloudEvents attributes
 )
 
 const contentType = "application/json"
