@@ -21,7 +21,7 @@ build: ## Static binaries of worker and admin into bin/, stamped with the commit
 	CGO_ENABLED=0 go build -buildvcs=auto -trimpath -ldflags '-s -w' -o bin/ ./cmd/worker ./cmd/admin
 	@ls -lh bin/worker bin/admin
 
-bench: ## Measure this engine beside plain River, on a private Postgres
+bench: ## Measure this engine beside plain River, on a private Postgres and RabbitMQ
 	scripts/with-services go run ./cmd/worker bench
 
 services-up: ## Start Postgres and RabbitMQ and leave them running

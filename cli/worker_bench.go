@@ -26,7 +26,8 @@ func newWorkerBench(p *Program) *cobra.Command {
 		Long: `Measures this engine and plain River side by side: the same payload, settings and
 database, in turns within one run, the best of --rounds for each. On Postgres it
 works in two schemas of its own, on SQLite in two temporary files; both are gone
-afterwards.`,
+afterwards. relay needs --amqp-url, and makes an exchange and a queue there that
+are gone afterwards, too.`,
 		Example: `  worker bench --database-url postgres://localhost/bench --events 20000
   worker bench --what insert,work --json`,
 		Args: cobra.NoArgs,

@@ -32,3 +32,8 @@ func (e *Engine) Stopping() bool {
 	defer e.core.gate.mu.Unlock()
 	return e.core.gate.stopped
 }
+
+// Limits are how many events may be in flight, at all and from each queue.
+func (e *Engine) Limits() (int, map[string]int) {
+	return e.core.config.BatchSize, e.core.config.Queues
+}

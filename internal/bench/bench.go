@@ -1,11 +1,13 @@
 // Package bench measures this engine beside plain River: the same payload, the
-// same database, the same settings, in turns within one run. What it reports is
-// the ratio; rates of their own say more about the machine.
+// same database and the same settings, but for relaying, which has no counterpart
+// in River, in turns within one run. What it reports is the ratio; rates of their
+// own say more about the machine.
 //
 // It imports engine and what lies below; the command line imports it.
 package bench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -112,14 +114,20 @@ var measurements = []measurement{
 		func(ctx context.Context, s side, n int) error { return s.work(ctx, n, noop) }},
 	{"handler", "events per second through a handler that commits one business row with its completion", fill,
 		func(ctx context.Context, s side, n int) error { return s.work(ctx, n, transactional) }},
-	{relay, "events per second relayed with confirms, 400 in flight, beside River jobs that do nothing, 100 in flight", fill,
+	{relay, fmt.Sprintf("events per second relayed with confirms, %d in flight, beside River jobs that do nothing, %d", relayInFlight, inFlight), fill,
 		func(ctx context.Context, s side, n int) error { return s.work(ctx, n, relayed) }},
 }
 
 func fill(ctx context.Context, s side, n int) error { return s.insert(ctx, n, 1000, 1) }
 
 // Names lists what can be measured.
-func Names() []string { return []string{"insert", "work", "handler", relay} }
+func Names() []string {
+	var names []string
+	for _, m := range measurements {
+		names = append(names, m.what)
+	}
+	return slices.Compact(names)
+}
 
 // Possible lists what can be measured with the broker, or without one.
 func Possible(broker string) []string {
@@ -131,15 +139,9 @@ func Possible(broker string) []string {
 
 func (p *Params) withDefaults() (Params, error) {
 	out := *p
-	if out.Events == 0 {
-		out.Events = 10_000
-	}
-	if out.PayloadBytes == 0 {
-		out.PayloadBytes = 500
-	}
-	if out.Rounds == 0 {
-		out.Rounds = 3
-	}
+	out.Events = cmp.Or(out.Events, 10_000)
+	out.PayloadBytes = cmp.Or(out.PayloadBytes, 500)
+	out.Rounds = cmp.Or(out.Rounds, 3)
 	if len(out.What) == 0 {
 		out.What = Possible(out.Broker)
 	}

@@ -17,9 +17,9 @@ type broker struct {
 	publisher *rabbitmq.Publisher
 }
 
-// onDisk makes a classic queue what it always is from RabbitMQ 4 on: one that
-// leaves its messages on disk. Before, those that nobody takes fill the broker's
-// heap, and what is measured is its garbage collection.
+// onDisk makes a classic queue leave its messages on disk, as all do from RabbitMQ
+// 3.12 on. Otherwise those that nobody takes fill the broker's heap, and what is
+// measured is its garbage collection.
 var onDisk = map[string]any{"x-queue-version": 2, "x-queue-mode": "lazy"}
 
 func openBroker(ctx context.Context, url string) (*broker, error) {
@@ -27,7 +27,7 @@ func openBroker(ctx context.Context, url string) (*broker, error) {
 	b := &broker{url: url, topology: rabbitmq.Topology{Exchange: name, Queue: name, QueueArguments: onDisk}}
 	publisher, err := rabbitmq.NewPublisher(&rabbitmq.Config{URL: url, Exchange: name, Logger: silent})
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("prepare the broker: %w", err)
 	}
 	b.publisher = publisher
 	err = rabbitmq.Declare(ctx, url, b.topology)

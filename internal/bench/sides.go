@@ -2,28 +2,22 @@ package bench
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"log/slog"
 	"strings"
-	"sync/atomic"
 	"time"
 
-	"github.com/riverqueue/river"
-	"github.com/riverqueue/river/riverdriver"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/oxbow-jobs/oxbow/dbtx"
-	"github.com/oxbow-jobs/oxbow/engine"
-	"github.com/oxbow-jobs/oxbow/jobs"
-	"github.com/oxbow-jobs/oxbow/outbox"
 )
 
-// Both sides run with these settings.
+// Both sides run with these settings, but for relaying: its events wait for the
+// broker, and the engine has more of them in flight by default.
 const (
-	inFlight = 100
-	cooldown = 5 * time.Millisecond
-	poll     = 50 * time.Millisecond
+	inFlight      = 100
+	relayInFlight = 400
+	cooldown      = 5 * time.Millisecond
+	poll          = 50 * time.Millisecond
 )
 
 var silent = slog.New(slog.DiscardHandler)
@@ -45,7 +39,8 @@ func newPayload(size int) payload {
 var (
 	sqlMark   = dbtx.Both(`INSERT INTO {schema}bench_marks (job) VALUES ($1)`)
 	sqlLeft   = dbtx.Both(`SELECT EXISTS (SELECT 1 FROM {schema}river_job WHERE state <> 'completed')`)
-	sqlTables = dbtx.Each(`TRUNCATE {schema}river_job, {schema}bench_marks`, `DELETE FROM river_job`)
+	sqlTables = dbtx.Each(`TRUNCATE {schema}river_job`, `DELETE FROM river_job`)
+	sqlUnmark = dbtx.Each(`TRUNCATE {schema}bench_marks`, `DELETE FROM bench_marks`)
 	sqlMarks  = dbtx.Both(`CREATE TABLE IF NOT EXISTS {schema}bench_marks (job text)`)
 )
 
@@ -55,10 +50,7 @@ func forget(ctx context.Context, db dbtx.DB, more ...string) error {
 	if _, err := db.Exec(ctx, sqlMarks.For(db)); err != nil {
 		return err
 	}
-	if _, err := db.Exec(ctx, sqlTables.For(db)); err != nil {
-		return err
-	}
-	for _, query := range more {
+	for _, query := range append([]string{sqlTables.For(db), sqlUnmark.For(db)}, more...) {
 		if _, err := db.Exec(ctx, query); err != nil {
 			return err
 		}
@@ -76,12 +68,17 @@ func forget(ctx context.Context, db dbtx.DB, more ...string) error {
 // emptied waits until every job is completed. It asks the database only once the
 // side counts them all as worked: a look at a table of finished jobs costs as much
 // as working some.
-func emptied(ctx context.Context, db dbtx.DB, all int, worked func() int) error {
+func emptied(ctx context.Context, db dbtx.DB, all int, worked func() (int, error)) error {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	for left := true; left; {
-		if worked() >= all {
-			if err := db.QueryRow(ctx, sqlLeft.For(db)).Scan(&left); err != nil {
+	for {
+		n, err := worked()
+		if err != nil {
+			return err
+		}
+		if n >= all {
+			var left bool
+			if err := db.QueryRow(ctx, sqlLeft.For(db)).Scan(&left); err != nil || !left {
 				return err
 			}
 		}
@@ -91,7 +88,6 @@ func emptied(ctx context.Context, db dbtx.DB, all int, worked func() int) error 
 		case <-tick.C:
 		}
 	}
-	return nil
 }
 
 // spread runs n inserts in transactions of batch, from writers at a time.
@@ -102,152 +98,4 @@ func spread(ctx context.Context, n, batch, writers int, insert func(ctx context.
 		group.Go(func() error { return insert(ctx, min(batch, n-done)) })
 	}
 	return group.Wait()
-}
-
-// oxbowSide is this engine.
-type oxbowSide[TTx any] struct {
-	db     *dbtx.Database[TTx]
-	client *outbox.Client[TTx]
-	size   int
-	broker *broker // for relayed; may be nil
-}
-
-func newOxbowSide[TTx any](db *dbtx.Database[TTx], size int) (*oxbowSide[TTx], error) {
-	registry := outbox.NewRegistry()
-	if err := outbox.Register[payload](registry, nil); err != nil {
-		return nil, err
-	}
-	client, err := outbox.NewClient(db, registry, &outbox.Config{Logger: silent})
-	return &oxbowSide[TTx]{db: db, client: client, size: size}, err
-}
-
-func (s *oxbowSide[TTx]) clear(ctx context.Context) error {
-	if err := s.broker.clear(ctx); err != nil {
-		return err
-	}
-	return forget(ctx, s.db, "DELETE FROM "+dbtx.SchemaPrefix(s.db.Schema())+"handler_receipts")
-}
-
-func (s *oxbowSide[TTx]) insert(ctx context.Context, n, batch, writers int) error {
-	ctx = outbox.WithTask(ctx, outbox.TaskContext{TenantID: "bench", ActorID: "bench", RequestID: "bench"})
-	event := newPayload(s.size)
-	return spread(ctx, n, batch, writers, func(ctx context.Context, k int) error {
-		params := make([]outbox.InsertParams, k)
-		for i := range params {
-			params[i] = outbox.InsertParams{Payload: event}
-		}
-		_, err := s.client.InsertMany(ctx, params)
-		return err
-	})
-}
-
-func (s *oxbowSide[TTx]) work(ctx context.Context, n int, how handling) error {
-	app := jobs.App{Name: "bench", Install: func(in *jobs.Installer) error {
-		if how == relayed {
-			return outbox.Register[payload](in.Registry, &outbox.TypeOptions{Delivery: outbox.Relay})
-		}
-		if err := outbox.Register[payload](in.Registry, nil); err != nil {
-			return err
-		}
-		if how == noop {
-			return jobs.Handle(in, "bench.noop", func(context.Context, outbox.Event[payload]) error { return nil }, nil)
-		}
-		return jobs.HandleTx(in, "bench.tx", func(ctx context.Context, tx dbtx.Tx, event outbox.Event[payload]) error {
-			_, err := tx.Exec(ctx, sqlMark.For(tx), event.ID.String())
-			return err
-		}, nil)
-	}}
-	config := &engine.Config{Name: "bench", Apps: []jobs.App{app}, BatchSize: inFlight, PollInterval: poll, Telemetry: engine.Telemetry{Logger: silent}}
-	if how == relayed {
-		config.Relay.Publisher, config.BatchSize = s.broker.publisher, 0 // what is the default for relaying
-	}
-	e, err := engine.New(s.db, config)
-	if err != nil {
-		return err
-	}
-	if err := e.Start(ctx); err != nil {
-		return err
-	}
-	published := func() int { return int(e.Counters().Published) }
-	return errors.Join(emptied(ctx, s.db, n, published), e.Stop(context.WithoutCancel(ctx)))
-}
-
-// riverSide is plain River with a worker of its own.
-type riverSide[TTx any] struct {
-	db     *dbtx.Database[TTx]
-	client *river.Client[TTx]
-	size   int
-}
-
-type riverArgs struct {
-	TenantID  string          `json:"tenant_id"`
-	ActorID   string          `json:"actor_id"`
-	RequestID string          `json:"request_id"`
-	Payload   json.RawMessage `json:"payload"`
-}
-
-func (riverArgs) Kind() string { return "bench_invoice" }
-
-func newRiverSide[TTx any](db *dbtx.Database[TTx], size int) (*riverSide[TTx], error) {
-	client, err := river.NewClient(db.Driver, &river.Config{Schema: db.Schema(), Logger: silent})
-	return &riverSide[TTx]{db: db, client: client, size: size}, err
-}
-
-func (s *riverSide[TTx]) clear(ctx context.Context) error { return forget(ctx, s.db) }
-
-func (s *riverSide[TTx]) insert(ctx context.Context, n, batch, writers int) error {
-	event := newPayload(s.size)
-	return spread(ctx, n, batch, writers, func(ctx context.Context, k int) error {
-		params := make([]river.InsertManyParams, k)
-		for i := range params {
-			encoded, err := json.Marshal(event)
-			if err != nil {
-				return err
-			}
-			params[i] = river.InsertManyParams{Args: riverArgs{TenantID: "bench", ActorID: "bench", RequestID: "bench", Payload: encoded}}
-		}
-		_, err := s.client.InsertMany(ctx, params)
-		return err
-	})
-}
-
-func (s *riverSide[TTx]) work(ctx context.Context, n int, how handling) error {
-	var worked atomic.Int64
-	workers := river.NewWorkers()
-	river.AddWorker(workers, river.WorkFunc(func(ctx context.Context, job *river.Job[riverArgs]) error {
-		defer worked.Add(1)
-		if how != transactional {
-			return nil
-		}
-		return s.commit(ctx, job)
-	}))
-	client, err := river.NewClient(s.db.Driver, &river.Config{
-		Schema: s.db.Schema(), Logger: silent, Workers: workers, FetchCooldown: cooldown, FetchPollInterval: poll,
-		Queues: map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: inFlight}},
-	})
-	if err != nil {
-		return err
-	}
-	if err := client.Start(ctx); err != nil {
-		return err
-	}
-	count := func() int { return int(worked.Load()) }
-	return errors.Join(emptied(ctx, s.db, n, count), client.Stop(context.WithoutCancel(ctx)))
-}
-
-// commit is how River's documentation completes a job with a business row.
-func (s *riverSide[TTx]) commit(ctx context.Context, job *river.Job[riverArgs]) error {
-	execTx, err := s.db.Driver.GetExecutor().Begin(ctx)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = execTx.Rollback(ctx) }()
-	tx := s.db.Driver.UnwrapTx(execTx)
-	if _, err := s.db.Wrap(tx).Exec(ctx, sqlMark.For(s.db), "river"); err != nil {
-		return err
-	}
-	if _, err := river.JobCompleteTx[riverdriver.Driver[TTx]](ctx, tx, job); err != nil {
-		return err
-	}
-	return execTx.Commit(ctx)
 }
