@@ -29,10 +29,11 @@ type Publisher struct {
 	gone       atomic.Bool   // the same, until it was looked into
 
 	mu      sync.Mutex
-	cancel  context.CancelCauseFunc
-	life    context.Context // from Start to Close; guarded by mu until Start is done
+	started bool
 	closed  bool
-	running sync.WaitGroup
+	closing sync.Once
+	done    chan struct{}  // closed with closed
+	running sync.WaitGroup // none is added once closed
 }
 
 var _ outbox.Publisher = (*Publisher)(nil)
@@ -54,7 +55,7 @@ func NewPublisher(cfg *Config) (*Publisher, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Publisher{config: config, log: config.Logger, recheck: make(chan struct{}, 1)}
+	p := &Publisher{config: config, log: config.Logger, recheck: make(chan struct{}, 1), done: make(chan struct{})}
 	if p.routes, err = config.routes(); err != nil {
 		return nil, err
 	}
@@ -73,39 +74,55 @@ func (p *Publisher) Start(ctx context.Context) error {
 	if p.closed {
 		return ErrClosed
 	}
-	if p.cancel != nil {
+	if p.started {
 		return nil
 	}
-	p.life, p.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+	p.started = true
 	p.setAvailable(errConnecting)
-	p.running.Go(func() { p.run(p.life) })
+	p.spawnLocked(ctx, p.run)
 	return nil
 }
 
 // Close ends the connection, politely for at most a second. Whatever is in
-// flight ends as unknown. It may be called again.
+// flight ends as unknown. It may be called again, also while it works.
 func (p *Publisher) Close() error {
-	p.mu.Lock()
-	p.closed = true
-	if p.cancel != nil {
-		p.cancel(ErrClosed)
-	}
-	p.mu.Unlock()
-	p.running.Wait()
-	p.quarantine.tidy(0)
-	p.meter.stop()
-	p.setAvailable(ErrClosed)
+	p.closing.Do(func() {
+		p.mu.Lock()
+		p.closed = true
+		close(p.done)
+		p.mu.Unlock()
+		p.running.Wait()
+		p.quarantine.end()
+		p.meter.stop()
+		p.setAvailable(ErrClosed)
+	})
 	return nil
 }
 
-// spawn runs fn in the background, unless the publisher is closed.
-func (p *Publisher) spawn(fn func()) bool {
+// spawn runs fn in the background, unless the publisher is closed. fn's context
+// has the values of ctx and ends with the publisher.
+func (p *Publisher) spawn(ctx context.Context, fn func(context.Context)) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.closed {
-		p.running.Go(fn)
+		p.spawnLocked(ctx, fn)
 	}
 	return !p.closed
+}
+
+func (p *Publisher) spawnLocked(ctx context.Context, fn func(context.Context)) {
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	p.running.Go(func() {
+		select {
+		case <-p.done:
+			cancel(ErrClosed)
+		case <-ctx.Done():
+		}
+	})
+	p.running.Go(func() {
+		defer cancel(nil)
+		fn(ctx)
+	})
 }
 
 // Available returns nil while the broker takes events: the connection stands, is

@@ -313,6 +313,22 @@ func TestCloseUnderLoad(t *testing.T) {
 	}
 }
 
+func TestCloseMayBeCalledByManyAtOnce(t *testing.T) {
+	t.Parallel()
+	for range 200 {
+		p := (&testBundle{url: "amqp://guest:guest@127.0.0.1:1/"}).unready(t, nil)
+		var closing sync.WaitGroup
+		for range 8 {
+			closing.Go(func() {
+				if err := errors.Join(p.Close(), p.Available()); !errors.Is(err, rabbitmq.ErrClosed) {
+					t.Errorf("it is open after Close: %v", err)
+				}
+			})
+		}
+		closing.Wait()
+	}
+}
+
 // Only what nobody intended is warned of.
 func TestClosingOnPurposeIsNoWarning(t *testing.T) {
 	t.Parallel()

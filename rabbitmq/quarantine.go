@@ -76,7 +76,7 @@ func (q *quarantine) publish(ctx context.Context, m *message) error {
 	case q.turn <- struct{}{}:
 	case <-ctx.Done():
 		return &uncounted{"not sent again yet", context.Cause(ctx)}
-	case <-p.life.Done():
+	case <-p.done:
 		return &uncounted{"not sent again", ErrClosed}
 	}
 	if err := p.Available(); err != nil {
@@ -84,9 +84,9 @@ func (q *quarantine) publish(ctx context.Context, m *message) error {
 		return &uncounted{"not sent again yet", err}
 	}
 	done := make(chan error, 1)
-	spawned := p.spawn(func() {
+	spawned := p.spawn(ctx, func(ctx context.Context) {
 		defer func() { <-q.turn }()
-		done <- q.alone(m)
+		done <- q.alone(ctx, m)
 	})
 	if !spawned {
 		<-q.turn
@@ -101,9 +101,9 @@ func (q *quarantine) publish(ctx context.Context, m *message) error {
 }
 
 // alone sends the only message on the connection and waits for its answer.
-func (q *quarantine) alone(m *message) error {
+func (q *quarantine) alone(ctx context.Context, m *message) error {
 	p := q.publisher
-	ctx, cancel := context.WithTimeoutCause(p.life, p.config.ConfirmTimeout, errSlow)
+	ctx, cancel := context.WithTimeoutCause(ctx, p.config.ConfirmTimeout, errSlow)
 	defer cancel()
 	l, err := q.open(ctx)
 	if err != nil {
@@ -192,6 +192,12 @@ func (q *quarantine) tidy(idle time.Duration) {
 		<-q.turn
 	default:
 	}
+}
+
+// end ends the connection and lets no message have its turn again.
+func (q *quarantine) end() {
+	q.turn <- struct{}{}
+	q.close()
 }
 
 // innocent says that the reply to a closed channel is about another message. What
