@@ -266,12 +266,3 @@ func (p *Publisher) culprit(m *message, reason *amqp.Error) error {
 	}
 	return err
 }
-
-// exchangeGone lets nothing be claimed until somebody has looked for the exchange.
-func (p *Publisher) exchangeGone() {
-	p.gone.Store(true)
-	select {
-	case p.recheck <- struct{}{}:
-	default:
-	}
-}

@@ -59,6 +59,16 @@ func (q *quarantine) suspect(m *message) {
 	q.watch(func() { q.suspects[m.MessageId] = time.Now() })
 }
 
+// firstSight makes an exchange one that is published to alone, and says whether
+// that is new.
+func (q *quarantine) firstSight(exchange string) (first bool) {
+	q.watch(func() {
+		first = !q.exchanges[exchange]
+		q.exchanges[exchange] = true
+	})
+	return first
+}
+
 // watch changes what is watched for.
 func (q *quarantine) watch(change func()) {
 	q.mu.Lock()

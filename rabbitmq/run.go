@@ -2,10 +2,7 @@ package rabbitmq
 
 import (
 	"context"
-	"crypto/rand"
-	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -104,7 +101,7 @@ func (p *Publisher) prepare(ctx context.Context, s *session) error {
 				continue
 			}
 			s.block(b)
-			p.note(s)
+			p.note(s, nil)
 		case <-tick.C:
 			if s.silent() > p.config.ConfirmTimeout && !s.isBlocked() {
 				s.conn.socket.drop()
@@ -117,38 +114,9 @@ func (p *Publisher) prepare(ctx context.Context, s *session) error {
 	}
 }
 
-// probe publishes to nobody and waits for the answer, however long it takes: a
-// broker in alarm lets publishers in and then reads nothing.
-func (s *session) probe() error {
-	m := &message{route: route{key: "oxbow.probe." + rand.Text(), mandatory: true}, Publishing: amqp.Publishing{MessageId: "probe"}}
-	s.mu.Lock()
-	l := s.roomiest()
-	if l != nil {
-		s.enterLocked(l)
-	}
-	s.mu.Unlock()
-	if l == nil {
-		return errEnded
-	}
-	sent, err := l.send(m)
-	if err != nil {
-		s.leave(l)
-		return err
-	}
-	<-sent.confirm.Done()
-	v := s.finish(sent)
-	switch {
-	case v == returned:
-		l.takeReturn(sent.id)
-	case v == channelClosed && s.conn.IsClosed():
-		return errEnded
-	}
-	return nil // a refusal is an answer, too: the user may not publish to everything
-}
-
 // fill opens the lanes that are missing.
 func (p *Publisher) fill(ctx context.Context, s *session) error {
-	for s.open() < p.config.Channels {
+	for s.laneCount() < p.config.Channels {
 		err := s.await(ctx, func() error {
 			l, err := openLane(s.conn, p.config.Window, s.remove)
 			if err == nil {
@@ -170,7 +138,7 @@ func (p *Publisher) serve(ctx context.Context, s *session) error {
 	exchange := p.checkExchanges(ctx, s)
 	blocked := s.conn.blocked
 	for {
-		p.noteWith(s, exchange)
+		p.note(s, exchange)
 		if len(p.recheck) == 0 {
 			p.gone.Store(false) // noted, or back
 		}
@@ -222,10 +190,8 @@ func (p *Publisher) look(ctx context.Context, s *session) error {
 	return p.fill(ctx, s)
 }
 
-func (p *Publisher) note(s *session) { p.noteWith(s, nil) }
-
-// noteWith makes known how the session stands.
-func (p *Publisher) noteWith(s *session, exchange error) {
+// note makes known how the session stands, and whether Config.Exchange is there.
+func (p *Publisher) note(s *session, exchange error) {
 	err := s.trouble()
 	if err == nil {
 		err = exchange
@@ -234,61 +200,4 @@ func (p *Publisher) noteWith(s *session, exchange error) {
 		err = p.named(err)
 	}
 	p.setAvailable(err)
-}
-
-// checkExchanges asks for every exchange that is published to. It returns an error
-// if Config.Exchange is missing, and logs what else is.
-func (p *Publisher) checkExchanges(ctx context.Context, s *session) error {
-	names := []string{p.config.Exchange}
-	for _, r := range p.routes {
-		names = append(names, r.exchange)
-	}
-	slices.Sort(names)
-	var missing error
-	for _, name := range slices.Compact(names) {
-		exists, err := s.exists(ctx, name)
-		switch {
-		case err != nil || exists:
-		case name == p.config.Exchange:
-			missing = noExchange(name)
-		case p.quarantine.firstSight(name):
-			p.log.Warn("the exchange of a route does not exist: its events will fail", "exchange", name)
-		}
-	}
-	return missing
-}
-
-func noExchange(name string) error { return fmt.Errorf("exchange %q: %w", name, ErrNoExchange) }
-
-// firstSight makes an exchange one that is published to alone, and says whether
-// that is new.
-func (q *quarantine) firstSight(exchange string) (first bool) {
-	q.watch(func() {
-		first = !q.exchanges[exchange]
-		q.exchanges[exchange] = true
-	})
-	return first
-}
-
-// exists asks for an exchange. Only the broker's 404 is a no: a user may be
-// allowed to publish and not to ask.
-func (s *session) exists(ctx context.Context, exchange string) (bool, error) {
-	if exchange == "" {
-		return true, nil
-	}
-	err := s.await(ctx, func() error {
-		channel, err := s.conn.Channel()
-		if err != nil {
-			return err
-		}
-		if err := channel.ExchangeDeclarePassive(exchange, "topic", true, false, false, false, nil); err != nil {
-			return err
-		}
-		return channel.Close()
-	})
-	var answer *amqp.Error
-	if errors.As(err, &answer) && answer.Code == amqp.NotFound && !s.conn.IsClosed() {
-		return false, nil
-	}
-	return true, err
 }

@@ -2,6 +2,7 @@ package rabbitmq
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"slices"
@@ -86,7 +87,7 @@ func (s *session) begin(ctx context.Context, m *message, expired <-chan time.Tim
 			s.mu.Unlock()
 			return p, released, nil
 		}
-		l := s.roomiest()
+		l := s.roomiestLocked()
 		if l != nil {
 			s.enterLocked(l)
 		}
@@ -115,8 +116,37 @@ func (s *session) begin(ctx context.Context, m *message, expired <-chan time.Tim
 	}
 }
 
-// roomiest is the lane with the fewest messages in flight, or nil if all are full.
-func (s *session) roomiest() *lane {
+// probe publishes to nobody and waits for the answer, however long it takes: a
+// broker in alarm lets publishers in and then reads nothing.
+func (s *session) probe() error {
+	m := &message{route: route{key: "oxbow.probe." + rand.Text(), mandatory: true}, Publishing: amqp.Publishing{MessageId: "probe"}}
+	s.mu.Lock()
+	l := s.roomiestLocked()
+	if l != nil {
+		s.enterLocked(l)
+	}
+	s.mu.Unlock()
+	if l == nil {
+		return errEnded
+	}
+	sent, err := l.send(m)
+	if err != nil {
+		s.leave(l)
+		return err
+	}
+	<-sent.confirm.Done()
+	v := s.finish(sent)
+	switch {
+	case v == returned:
+		l.takeReturn(sent.id)
+	case v == channelClosed && s.conn.IsClosed():
+		return errEnded
+	}
+	return nil // a refusal is an answer, too: the user may not publish to everything
+}
+
+// roomiestLocked is the lane with the fewest messages in flight, or nil if all are full.
+func (s *session) roomiestLocked() *lane {
 	var best *lane
 	for _, l := range s.lanes {
 		if l.inFlight < l.window && (best == nil || l.inFlight < best.inFlight) {
@@ -154,13 +184,13 @@ func (s *session) leaveLocked(l *lane) {
 	s.quietSince = time.Now()
 	s.inFlight--
 	if l.inFlight == l.window {
-		s.signal()
+		s.signalLocked()
 	}
 	l.inFlight--
 }
 
-// signal wakes whoever waits for a change.
-func (s *session) signal() {
+// signalLocked wakes whoever waits for a change.
+func (s *session) signalLocked() {
 	close(s.changed)
 	s.changed = make(chan struct{})
 }
@@ -169,7 +199,7 @@ func (s *session) add(l *lane) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.lanes = append(s.lanes, l)
-	s.signal()
+	s.signalLocked()
 }
 
 // remove takes a closed lane out and asks for another.
@@ -183,7 +213,7 @@ func (s *session) remove(l *lane) {
 	}
 }
 
-func (s *session) open() int {
+func (s *session) laneCount() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.lanes)
@@ -194,32 +224,7 @@ func (s *session) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ended = true
-	s.signal()
-}
-
-func (s *session) orphan(p *pending) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.orphans[p.id] = p
-}
-
-// orphanAge is how long the answer to a message that nobody waits for is kept.
-const orphanAge = 10 * time.Minute
-
-// sweep gives back the places of orphans that were answered meanwhile and keeps
-// their answers for a while.
-func (s *session) sweep() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for id, p := range s.orphans {
-		switch {
-		case p.freed && time.Since(p.since) > orphanAge:
-			delete(s.orphans, id)
-		case !p.freed && p.answered():
-			p.freed, p.known, p.since = true, p.settle(), time.Now()
-			s.leaveLocked(p.lane)
-		}
-	}
+	s.signalLocked()
 }
 
 // block notes what the broker says about taking messages.
@@ -251,7 +256,7 @@ func (s *session) trouble() error {
 	if s.blocked != "" {
 		return fmt.Errorf("%w: %s", errBlocked, s.blocked)
 	}
-	if silent := s.silentFor(); silent > s.config.ConfirmTimeout {
+	if silent := s.silentForLocked(); silent > s.config.ConfirmTimeout {
 		return fmt.Errorf("the broker has confirmed nothing for %v", silent.Round(time.Second))
 	}
 	return nil
@@ -260,11 +265,11 @@ func (s *session) trouble() error {
 func (s *session) silent() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.silentFor()
+	return s.silentForLocked()
 }
 
-// silentFor is how long messages have been in flight without any answer.
-func (s *session) silentFor() time.Duration {
+// silentForLocked is how long messages have been in flight without any answer.
+func (s *session) silentForLocked() time.Duration {
 	if s.inFlight == 0 {
 		return 0
 	}
