@@ -46,7 +46,9 @@ func (c *Consumer) subscribed(soft, hard context.Context) error {
 	}
 	defer conn.close()
 	go func() {
-		for range conn.blocked { // is never heard of by who publishes nothing, and must be drained
+		// A consumer is never blocked, for it publishes nothing. Were it told so all
+		// the same, the library would wait until somebody reads that.
+		for range conn.blocked {
 		}
 	}()
 	s := &subscription{Consumer: c, conn: conn, tag: c.name + "-" + rand.Text()}

@@ -13,10 +13,24 @@
 //     it is charged an attempt;
 //   - while the broker is away, blocked or without the exchange, Available says
 //     so, and nothing is claimed or charged; the way back is automatic;
-//   - every wait has a deadline.
+//   - every wait has a deadline, but for one: while the broker blocks publishers
+//     the connection stays and waits for it, however long that takes. Publish
+//     returns, and Close ends the wait.
 //
 // Delivery to the broker is at least once; a receiver removes duplicates by the
 // message id.
 //
-// It imports outbox and what lies below it, and nothing of the engine.
+// A Consumer reads a queue into the inbox. Its promises:
+//
+//   - a message is acknowledged only after it was committed, as a job or as a
+//     dead letter; what is delivered again is recognised as long as the inbox
+//     knows the id;
+//   - no message is rejected or requeued, and none holds up those behind it: what
+//     cannot be handled is parked;
+//   - while the database is away it holds what it has, at most Prefetch messages,
+//     and goes on by itself, as it does when broker or queue come back;
+//   - Stop stores and acknowledges what has arrived, until its context ends; the
+//     rest goes back to the queue.
+//
+// It imports outbox, inbox and what lies below them, and nothing of the engine.
 package rabbitmq
