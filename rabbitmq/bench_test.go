@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A hundred at a time, as many as an engine has in flight by default.
+// As many at a time as a process that only relays has in flight by default.
 func BenchmarkPublish(b *testing.B) {
 	q := setup(b)
 	p := q.publisher(b, nil)
@@ -19,7 +19,7 @@ func BenchmarkPublish(b *testing.B) {
 	b.ReportAllocs()
 	b.ResetTimer()
 	var running sync.WaitGroup
-	for range 100 {
+	for range inFlight {
 		running.Go(func() {
 			event := newEvent("bench")
 			for range work {

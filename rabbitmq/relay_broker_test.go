@@ -70,7 +70,7 @@ func (b *relayBundle) busyUntilAlarm(broker *brokertest.Broker, p *rabbitmq.Publ
 	alarm := make(chan error, 1)
 	go func() { alarm <- broker.Alarm(b.t.Context()) }()
 	for p.Available() == nil {
-		if begun+inserted-int(e.Counters().Published) < 400 {
+		if begun+inserted-int(e.Counters().Published) < inFlight {
 			b.insert(many(200, false)...)
 			inserted += 200
 		}
@@ -83,9 +83,6 @@ func (b *relayBundle) busyUntilAlarm(broker *brokertest.Broker, p *rabbitmq.Publ
 	require.NoError(b.t, <-alarm)
 	return inserted
 }
-
-// inFlight is how many events a process that only relays has under way by default.
-const inFlight = 400
 
 // testRelayThroughRestarts relays RELAY_EVENTS events (by default 3000, and fewer
 // through SQLite, which is slower) through RELAY_RESTARTS restarts of the broker
@@ -102,10 +99,10 @@ func testRelayThroughRestarts(t *testing.T, broker *brokertest.Broker, db dbtest
 	e := b.start(q.publisher(t, nil), nil)
 	for i := range restarts {
 		at := int64(events * (i + 1) / (restarts + 2))
-		require.Eventually(t, func() bool { return e.Counters().Published > at }, 10*time.Minute, 10*time.Millisecond)
+		require.Eventually(t, func() bool { return e.Counters().Published > at }, longPatience, 10*time.Millisecond)
 		require.NoError(t, broker.Restart())
 	}
-	require.Eventually(t, func() bool { return e.Counters().Published >= int64(events) }, 10*time.Minute, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return e.Counters().Published >= int64(events) }, longPatience, 10*time.Millisecond)
 	took := time.Since(began)
 	b.requireAttempts("relay.sent", 1)
 	require.Equal(t, int64(events), b.stats().Published)

@@ -95,7 +95,16 @@ func within(t testing.TB, fn func(context.Context) error) error {
 	return fn(ctx)
 }
 
-const patience = 2 * time.Minute // a busy machine is slow
+const (
+	patience     = 2 * time.Minute  // a busy machine is slow
+	longPatience = 10 * time.Minute // for a broker's restarts under load
+)
+
+// What is under way by default.
+const (
+	inFlight = 400 // events of a process that only relays
+	prefetch = 200 // messages that a consumer has not acknowledged
+)
 
 // newEvent is an event of a type, with everything set that travels.
 func newEvent(eventType string) *outbox.Envelope {
