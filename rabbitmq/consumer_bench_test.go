@@ -3,7 +3,6 @@ package rabbitmq_test
 import (
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"strings"
 	"sync/atomic"
@@ -61,7 +60,7 @@ func BenchmarkInbox(b *testing.B) {
 	require.NoError(b, err)
 	registry := outbox.NewRegistry()
 	require.NoError(b, outbox.Register[parcel](registry, nil))
-	quiet := slog.New(slog.NewTextHandler(io.Discard, nil))
+	quiet := slog.New(slog.DiscardHandler)
 	r, err := inbox.NewReceiver(db, &inbox.Subscription{Consumer: "bench", Registry: registry, Handles: func(name string, version int) bool {
 		_, ok := registry.Lookup(name, version)
 		return ok

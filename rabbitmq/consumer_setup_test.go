@@ -1,6 +1,7 @@
 package rabbitmq_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -62,9 +63,13 @@ func newService(t *testing.T, bundle *testBundle, db dbtest.DB, consumers ...str
 	return s
 }
 
+// newEngine prepares an engine that looks and tries again often, unless the config
+// says otherwise.
 func newEngine(t *testing.T, db dbtest.DB, cfg *engine.Config) *engine.Engine {
 	t.Helper()
-	cfg.Name, cfg.PollInterval, cfg.Backoff = "t", 20*time.Millisecond, jobs.Fixed{Wait: 10 * time.Millisecond}
+	cfg.Name = cmp.Or(cfg.Name, "t")
+	cfg.PollInterval = cmp.Or(cfg.PollInterval, 20*time.Millisecond)
+	cfg.Backoff = cmp.Or(cfg.Backoff, jobs.Backoff(jobs.Fixed{Wait: 10 * time.Millisecond}))
 	cfg.Telemetry.Logger = slog.New(slog.DiscardHandler)
 	var e *engine.Engine
 	var err error
@@ -113,10 +118,11 @@ func (s *service) receiver(consumer string) *watched {
 	sub, err := s.engine.Subscription(consumer)
 	require.NoError(s.t, err)
 	var r *inbox.Receiver
+	config := &inbox.Config{Logger: slog.New(slog.DiscardHandler)}
 	if s.db.Postgres != nil {
-		r, err = inbox.NewReceiver(s.db.Postgres, sub, &inbox.Config{Logger: slog.New(slog.DiscardHandler)})
+		r, err = inbox.NewReceiver(s.db.Postgres, sub, config)
 	} else {
-		r, err = inbox.NewReceiver(s.db.SQLite, sub, &inbox.Config{Logger: slog.New(slog.DiscardHandler)})
+		r, err = inbox.NewReceiver(s.db.SQLite, sub, config)
 	}
 	require.NoError(s.t, err)
 	return &watched{Receiver: r, outcomes: map[inbox.Outcome]int{}}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"log/slog"
 	"strconv"
 	"strings"
 	"testing"
@@ -103,22 +102,11 @@ func many(n int, strays bool) []outbox.InsertParams {
 
 func (b *relayBundle) start(publisher outbox.Publisher, change func(*engine.Config)) *engine.Engine {
 	b.t.Helper()
-	config := &engine.Config{
-		Name: "relay", Apps: []jobs.App{relayApp}, PollInterval: 20 * time.Millisecond,
-		Backoff: jobs.Fixed{Wait: 20 * time.Millisecond}, Relay: engine.Relay{Publisher: publisher},
-		Telemetry: engine.Telemetry{Logger: slog.New(slog.DiscardHandler)},
-	}
+	config := &engine.Config{Name: "relay", Apps: []jobs.App{relayApp}, Relay: engine.Relay{Publisher: publisher}}
 	if change != nil {
 		change(config)
 	}
-	var e *engine.Engine
-	var err error
-	if b.db.Postgres != nil {
-		e, err = engine.New(b.db.Postgres, config)
-	} else {
-		e, err = engine.New(b.db.SQLite, config)
-	}
-	require.NoError(b.t, err)
+	e := newEngine(b.t, b.db, config)
 	require.NoError(b.t, e.Start(b.t.Context()))
 	b.t.Cleanup(func() { _ = e.Stop(context.Background()) })
 	return e
