@@ -54,6 +54,10 @@ func scalarText(value any) string {
 		return strconv.FormatBool(v)
 	case int, int8, int16, int32, int64, uint, uint8, uint16, uint32, uint64:
 		return fmt.Sprint(v)
+	case float32:
+		return strconv.FormatFloat(float64(v), 'f', -1, 32)
+	case float64:
+		return strconv.FormatFloat(v, 'f', -1, 64)
 	case time.Time:
 		return v.UTC().Format(time.RFC3339Nano)
 	case map[string]any: // of a parked delivery

@@ -3,6 +3,8 @@ package inbox
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
+	"strconv"
 
 	"github.com/oxbow-jobs/oxbow/internal/outcome"
 	"github.com/oxbow-jobs/oxbow/internal/strictjson"
@@ -82,7 +84,7 @@ func refused(letters []*letter) []*letter {
 func (r *Receiver) renamed(letters []*letter) []*letter {
 	taken := filter(letters, func(l *letter) bool { return l.taken })
 	for _, l := range taken {
-		l.refuse(&Refusal{Reason: outcome.NotStorable, Err: errTaken})
+		l.refuse(&Refusal{Reason: outcome.NotStorable, Err: fmt.Errorf("%w: %s", errTaken, strconv.QuoteToASCII(l.id))})
 		l.id = l.delivery.derivedID(r.sub.Consumer)
 		l.env.ID = eventID(l.env.TenantID, l.id)
 		l.key = Key(l.env.TenantID, r.sub.Consumer, l.id)

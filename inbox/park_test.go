@@ -61,6 +61,9 @@ func poisons() map[string]struct {
 		"TypeNoKind":      {"unreadable", func(d *inbox.Delivery) { d.Type = "no good\xff\x00" }},
 		"LongType":        {"unreadable", func(d *inbox.Delivery) { d.Type = strings.Repeat("t", 200) }},
 		"VersionNoNumber": {"unreadable", header("oxbow-event-version", "one")},
+		"VersionFraction": {"unreadable", header("oxbow-event-version", 1.5)},
+		"VersionList":     {"unreadable", header("oxbow-event-version", []any{1})},
+		"VersionAsDouble": {"schema_invalid", header("oxbow-event-version", 7.0)},
 		"UnknownType":     {"schema_invalid", func(d *inbox.Delivery) { d.Type = "shop.unknown" }},
 		"UnknownVersion":  {"schema_invalid", header("oxbow-event-version", 7)},
 		"NoTenant":        {"schema_invalid", func(d *inbox.Delivery) { delete(d.Headers, "oxbow-tenant-id") }},
@@ -155,6 +158,7 @@ func testConflict[TTx any](t *testing.T, db *dbtx.Database[TTx]) {
 	results := b.receive(r, first, changed, with(message("m-1", `{"n":2}`), func(d *inbox.Delivery) { d.Headers["oxbow-claim-version"] = 9 }))
 	require.Equal(t, []inbox.Outcome{inbox.Stored, inbox.Parked, inbox.Duplicate}, outcomes(results))
 	require.EqualValues(t, "not_storable", results[1].Refusal.Reason)
+	require.ErrorContains(t, results[1].Refusal, `"m-1"`, "so that it is found by its sender's id")
 	require.Equal(t, []inbox.Outcome{inbox.Duplicate, inbox.Duplicate}, outcomes(b.receive(r, changed, first)), "and that is remembered")
 
 	b.start()

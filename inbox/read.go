@@ -138,10 +138,10 @@ func (s *Subscription) readType(r *reading) {
 		r.refuse(unreadable("the message has no type"))
 		return
 	}
-	if text := d.header(HeaderEventVersion); text != "" {
-		n, err := strconv.Atoi(text)
+	if value := d.Headers[HeaderEventVersion]; value != nil && value != "" {
+		n, err := strconv.Atoi(scalarText(value))
 		if err != nil {
-			r.refuse(unreadable("the header %s is %s, which is no version", HeaderEventVersion, strconv.QuoteToASCII(cut(text))))
+			r.refuse(unreadable("the header %s is %s, which is no version", HeaderEventVersion, strconv.QuoteToASCII(cut(fmt.Sprint(value)))))
 			return
 		}
 		version = n
