@@ -3,6 +3,7 @@ package cli
 import (
 	"encoding/json"
 	"testing"
+	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 	"github.com/stretchr/testify/require"
@@ -29,6 +30,9 @@ func TestRelayFlagsAreChecked(t *testing.T) {
 	for _, args := range [][]string{
 		{},
 		{"--amqp-url", "amqp://127.0.0.1/", "--bind", "#"},
+		{"--amqp-url", "amqp://127.0.0.1/", "--queue-arg", "x-max-length=1"},
+		{"--amqp-url", "amqp://127.0.0.1/", "--queue", "q", "--queue-arg", "x-max-length"},
+		{"--amqp-url", "amqp://127.0.0.1/", "--queue", "q", "--queue-arg", "a=1", "--queue-arg", "a=2"},
 	} {
 		got := b.admin(append([]string{"broker", "declare", "--json"}, args...)...)
 		require.Equal(t, exitUsage, got.code, "%v: %s", args, got.stderr)
@@ -37,6 +41,26 @@ func TestRelayFlagsAreChecked(t *testing.T) {
 	require.Equal(t, exitFailed, got.code)
 	require.Equal(t, "broker", got.errorCode(t))
 	require.NotContains(t, got.stdout+got.stderr, "s3cret")
+}
+
+// Where events go belongs to their type, not to the process.
+func TestWorkersWithAnotherExchangeAreRefused(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, db dbtest.DB) {
+		b := setup(t, db)
+		b.vars["AMQP_URL"] = newQueue(t).url
+		bg := b.startWorker("--relay", "lab.*", "--exchange", "one")
+		require.Eventually(t, func() bool {
+			var page operate.Page[operate.Process]
+			b.admin("processes", "list", "--json").json(t, &page)
+			return len(page.Items) == 1
+		}, 20*time.Second, 20*time.Millisecond)
+		got := b.worker("run", "--relay", "lab.*", "--exchange", "two", "--json")
+		require.Equal(t, exitRefused, got.code, got.stderr)
+		require.Equal(t, "conflict", got.errorCode(t))
+		bg.stop()
+		require.Zero(t, bg.wait(t).code)
+	})
 }
 
 // While the exchange does not exist events stay pending at no cost; once it is
@@ -67,7 +91,9 @@ func TestRelayWaitsForItsExchange(t *testing.T) {
 			require.Equal(t, declareResult{Exchange: exchange, Queue: queue.name, Bindings: []string{"lab.#"}}, declared)
 		}
 		var everything declareResult
-		b.admin("broker", "declare", "--exchange", exchange+".all", "--queue", queue.name+".all", "--json").json(t, &everything)
+		all := []string{"broker", "declare", "--exchange", exchange + ".all", "--queue", queue.name + ".all", "--json", "--queue-arg"}
+		b.admin(append(all, "x-max-length=1000", "--queue-arg", "x-queue-mode=lazy")...).json(t, &everything)
+		require.Equal(t, exitRefused, b.admin(append(all, "x-max-length=1")...).code)
 		t.Cleanup(func() {
 			_, _ = queue.channel.QueueDelete(queue.name+".all", false, false, false)
 			_ = queue.channel.ExchangeDelete(exchange+".all", false, false)

@@ -2,7 +2,6 @@ package engine_test
 
 import (
 	"context"
-	"errors"
 	"testing"
 
 	"github.com/riverqueue/river"
@@ -15,13 +14,6 @@ import (
 	"github.com/oxbow-jobs/oxbow/outbox"
 )
 
-// nowhere is a publisher of engines that are never started.
-type nowhere struct{}
-
-func (nowhere) Publish(context.Context, *outbox.Envelope, int64) error { return errors.New("nowhere") }
-func (nowhere) Destination(string) string                              { return "nowhere" }
-func (nowhere) Available() error                                       { return errors.New("nowhere") }
-
 // How many events are in flight by default depends on what a process works.
 func TestBatchSizeDefaults(t *testing.T) {
 	t.Parallel()
@@ -33,13 +25,10 @@ func TestBatchSizeDefaults(t *testing.T) {
 			if err == nil && consumes {
 				err = jobs.HandleInboxTx(in, "c", "test.probe", func(context.Context, dbtx.Tx, outbox.Event[probe]) error { return nil }, nil)
 			}
-			if err == nil && delivery == outbox.Both {
-				err = jobs.Handle(in, "test.handler", b.handler("", nil), nil)
-			}
 			return err
 		}}
 	}
-	publisher := engine.Relay{Publisher: nowhere{}}
+	publisher := engine.Relay{Publisher: nowhere("x")}
 	for name, test := range map[string]struct {
 		app    jobs.App
 		config engine.Config
@@ -47,9 +36,9 @@ func TestBatchSizeDefaults(t *testing.T) {
 		queues map[string]int
 	}{
 		"Local":           {b.app(nil), engine.Config{Relay: publisher}, 100, map[string]int{"default": 100}},
-		"Both":            {app(outbox.Both, false), engine.Config{Relay: publisher}, 100, map[string]int{"default": 100}},
+		"Both":            {b.probes(outbox.Both), engine.Config{Relay: publisher}, 100, map[string]int{"default": 100}},
 		"Relay":           {app(outbox.Relay, false), engine.Config{Relay: publisher}, 400, map[string]int{"default": 400}},
-		"RelayByPattern":  {b.app(nil), engine.Config{Relay: engine.Relay{Publisher: nowhere{}, Patterns: []string{"*"}}}, 400, map[string]int{"default": 400}},
+		"RelayByPattern":  {b.app(nil), engine.Config{Relay: engine.Relay{Publisher: nowhere("x"), Patterns: []string{"*"}}}, 400, map[string]int{"default": 400}},
 		"RelayAndConsume": {app(outbox.Relay, true), engine.Config{Relay: publisher}, 100, map[string]int{"default": 100}},
 		"RelayAndWorkers": {app(outbox.Relay, false), engine.Config{Relay: publisher, River: engine.RiverOptions{Workers: river.NewWorkers()}}, 100, map[string]int{"default": 100}},
 		"RelayWithANumber": {app(outbox.Relay, false), engine.Config{Relay: publisher, BatchSize: 7, Queues: map[string]int{"a": 5, "b": 50}}, 7,

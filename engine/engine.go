@@ -69,8 +69,10 @@ type core struct {
 	instance string
 	kinds    []string
 
-	relayed    map[string]bool            // kinds that need the broker
-	deliveries map[string]outbox.Delivery // by event type
+	relayed      map[string]bool            // kinds that need the broker
+	deliveries   map[string]outbox.Delivery // by event type
+	destinations map[string]string          // of the types that are published from here
+	unpublished  []string                   // types that are to be published, but not from here
 
 	claims  *claims
 	gate    *gate
@@ -109,13 +111,12 @@ func New[TTx any](db *dbtx.Database[TTx], cfg *Config) (*Engine, error) {
 		return nil, err
 	}
 	config.fillBatch(onlyRelays(registry, handlers, relayed) && config.River.Workers == nil)
-	c := &core{config: config, relayed: relayed, deliveries: deliveries(registry), db: db.DB, log: config.Telemetry.Logger, instance: instanceID(config.Name), claims: newClaims(), pollOnly: config.River.PollOnly}
-	if c.tally, err = newTally(config.Telemetry.MeterProvider); err != nil {
+	c, err := newCore(config, registry, db.DB)
+	if err != nil {
 		return nil, err
 	}
-	c.gate, c.lease = newGate(c), &lease{core: c}
-	c.lock = newDispatchLock(c)
-	runner := &jobs.Runner{DB: db.DB, Registry: registry, Handlers: handlers, Outbox: neutral, Backoff: config.Backoff, Logger: config.Telemetry.Logger}
+	c.relayed = relayed
+	runner := &jobs.Runner{DB: db.DB, Registry: registry, Handlers: handlers, Outbox: neutral, Backoff: config.Backoff, Logger: c.log}
 	if config.Telemetry.TracerProvider != nil {
 		runner.Tracer = config.Telemetry.TracerProvider.Tracer("github.com/oxbow-jobs/oxbow/jobs")
 	}
@@ -135,6 +136,19 @@ func New[TTx any](db *dbtx.Database[TTx], cfg *Config) (*Engine, error) {
 	return e, err
 }
 
+func newCore(config Config, registry *outbox.Registry, db dbtx.DB) (*core, error) {
+	c := &core{
+		config: config, db: db, log: config.Telemetry.Logger, instance: instanceID(config.Name),
+		deliveries: deliveries(registry), destinations: config.Relay.destinations(registry), unpublished: config.Relay.unpublished(registry),
+		claims: newClaims(), pollOnly: config.River.PollOnly,
+	}
+	c.gate, c.lease = newGate(c), &lease{core: c}
+	c.lock = newDispatchLock(c) // which may shut the gate
+	var err error
+	c.tally, err = newTally(config.Telemetry.MeterProvider)
+	return c, err
+}
+
 // instanceID is the name with a random boot id.
 func instanceID(name string) string {
 	return name + "-" + strings.ToLower(rand.Text()[:10])
@@ -144,7 +158,11 @@ func (c *core) workers(runner *jobs.Runner, kinds []string) (*river.Workers, err
 	workers := c.config.River.Workers
 	if workers == nil {
 		workers = river.NewWorkers()
-		if len(kinds) == 0 {
+		switch {
+		case len(kinds) > 0:
+		case len(c.unpublished) > 0:
+			return nil, fmt.Errorf("oxbow: nothing to work: events are to be relayed (%s) and no broker is named (Relay.Publisher, or AMQP_URL of a worker)", strings.Join(c.unpublished, ", "))
+		default:
 			return nil, errors.New("oxbow: nothing to work: no app registered a handler")
 		}
 	}
@@ -210,6 +228,9 @@ func (e *Engine) Start(ctx context.Context) error {
 	c := e.core
 	if err := c.agree(ctx); err != nil {
 		return err
+	}
+	if len(c.unpublished) > 0 {
+		c.log.WarnContext(ctx, "events are to be relayed and no broker is named here: they stay pending for other processes", "types", c.unpublished)
 	}
 	if err := e.chooseListening(ctx); err != nil {
 		return err

@@ -267,10 +267,11 @@ func (c *core) details() (string, error) {
 		InFlight     int                        `json:"in_flight"`
 		Queues       map[string]int             `json:"queues"`
 		Deliveries   map[string]outbox.Delivery `json:"deliveries"`
+		Destinations map[string]string          `json:"destinations,omitempty"`
 		Kinds        []string                   `json:"kinds"`
 		PollOnly     bool                       `json:"poll_only,omitempty"`
 		Held         map[string]string          `json:"held_back,omitempty"`
-	}{c.instance, c.tally.read(), c.claims.count(), c.config.Queues, c.deliveries, c.kinds, c.pollOnly, c.gate.why()})
+	}{c.instance, c.tally.read(), c.claims.count(), c.config.Queues, c.deliveries, c.destinations, c.kinds, c.pollOnly, c.gate.why()})
 	return string(out), err
 }
 

@@ -45,6 +45,28 @@ func onlyRelays(registry *outbox.Registry, handlers *jobs.Handlers, relayed map[
 	return len(relayed) > 0 && len(handlers.Consumers()) == 0 && !slices.ContainsFunc(registry.Types(), local)
 }
 
+// destinations is where the types go that are published from here.
+func (r *Relay) destinations(registry *outbox.Registry) map[string]string {
+	all := make(map[string]string)
+	for _, t := range registry.Types() {
+		if t.Delivery != outbox.Local && r.Publisher != nil {
+			all[t.Name] = r.Publisher.Destination(t.Name)
+		}
+	}
+	return all
+}
+
+// unpublished are the types that are to be published, but not from here.
+func (r *Relay) unpublished(registry *outbox.Registry) []string {
+	var names []string
+	for _, t := range registry.Types() {
+		if t.Delivery != outbox.Local && r.Publisher == nil {
+			names = append(names, t.Name)
+		}
+	}
+	return slices.Compact(names)
+}
+
 func deliveries(registry *outbox.Registry) map[string]outbox.Delivery {
 	all := make(map[string]outbox.Delivery)
 	for _, t := range registry.Types() {
@@ -71,7 +93,7 @@ var sqlLiveDetails = dbtx.Each(
 	`SELECT instance_id, details::text FROM {schema}process_heartbeats WHERE state = 'alive' AND lease_until > clock_timestamp() AND instance_id <> $1`,
 	`SELECT instance_id, details FROM process_heartbeats WHERE state = 'alive' AND lease_until > datetime('now', 'subsec') AND instance_id <> $1`)
 
-// agree compares this instance's deliveries with those of the live ones.
+// agree compares this instance's deliveries and destinations with those of the live ones.
 func (c *core) agree(ctx context.Context) error {
 	rows, err := c.db.Query(ctx, sqlLiveDetails.For(c.db), c.instance)
 	if err != nil {
@@ -83,15 +105,28 @@ func (c *core) agree(ctx context.Context) error {
 		if err := rows.Scan(&instance, &text); err != nil {
 			return fmt.Errorf("read the live instances: %w", err)
 		}
-		var details struct {
-			Deliveries map[string]outbox.Delivery `json:"deliveries"`
-		}
-		_ = json.Unmarshal([]byte(text), &details) // an instance that tells nothing disagrees with nobody
-		for event, ours := range c.deliveries {
-			if theirs, ok := details.Deliveries[event]; ok && theirs != ours {
-				return fmt.Errorf("%w: %s is %q here and %q at %s; start all with the same --relay patterns", ErrDeliveryConflict, event, ours, theirs, instance)
-			}
+		if err := c.agreeWith(instance, text); err != nil {
+			return err
 		}
 	}
 	return rows.Err()
+}
+
+func (c *core) agreeWith(instance, text string) error {
+	var details struct {
+		Deliveries   map[string]outbox.Delivery `json:"deliveries"`
+		Destinations map[string]string          `json:"destinations"`
+	}
+	_ = json.Unmarshal([]byte(text), &details) // an instance that tells nothing disagrees with nobody
+	for event, ours := range c.deliveries {
+		if theirs, ok := details.Deliveries[event]; ok && theirs != ours {
+			return fmt.Errorf("%w: %s is %q here and %q at %s; start all with the same --relay patterns", ErrDeliveryConflict, event, ours, theirs, instance)
+		}
+	}
+	for event, ours := range c.destinations {
+		if theirs, ok := details.Destinations[event]; ok && theirs != ours {
+			return fmt.Errorf("%w: %s goes to %q here and to %q at %s; start all with the same --exchange and routes", ErrDeliveryConflict, event, ours, theirs, instance)
+		}
+	}
+	return nil
 }

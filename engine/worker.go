@@ -50,7 +50,7 @@ func (w *eventWorker) Work(ctx context.Context, job *river.Job[eventArgs]) error
 func (c *core) logDecision(ctx context.Context, row *rivertype.JobRow, d claim.Decision) {
 	switch d.Kind {
 	case claim.Failed:
-		c.log.InfoContext(ctx, "an attempt failed", "kind", row.Kind, "job_id", row.ID, "attempt", row.Attempt, "next_in", d.Delay, "error", d.Error)
+		c.log.InfoContext(ctx, "an attempt failed", "kind", row.Kind, "job_id", row.ID, "attempt", row.Attempt, "next_in", d.Delay.String(), "error", d.Error)
 	case claim.DeadLetter:
 		c.log.WarnContext(ctx, "an event becomes a dead letter", "kind", row.Kind, "job_id", row.ID, "attempt", row.Attempt, "reason", d.Reason, "error", d.Error)
 	case claim.Interrupted:

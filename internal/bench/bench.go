@@ -106,15 +106,15 @@ type measurement struct {
 }
 
 var measurements = []measurement{
-	{"insert", "inserts per second, one event per transaction, 8 writers", nil,
+	{"insert", "inserted, one per transaction, 8 writers", nil,
 		func(ctx context.Context, s side, n int) error { return s.insert(ctx, n, 1, 8) }},
-	{"insert", "inserts per second, 1000 events per transaction", nil,
+	{"insert", "inserted, 1000 per transaction", nil,
 		func(ctx context.Context, s side, n int) error { return s.insert(ctx, n, 1000, 1) }},
-	{"work", "events per second through a handler that does nothing", fill,
+	{"work", "worked by a handler that does nothing", fill,
 		func(ctx context.Context, s side, n int) error { return s.work(ctx, n, noop) }},
-	{"handler", "events per second through a handler that commits one business row with its completion", fill,
+	{"handler", "worked by a handler that commits a row with its completion", fill,
 		func(ctx context.Context, s side, n int) error { return s.work(ctx, n, transactional) }},
-	{relay, fmt.Sprintf("events per second relayed with confirms, %d in flight, beside River jobs that do nothing, %d", relayInFlight, inFlight), fill,
+	{relay, fmt.Sprintf("relayed with confirms, %d in flight; River: no-op jobs, %d", relayInFlight, inFlight), fill,
 		func(ctx context.Context, s side, n int) error { return s.work(ctx, n, relayed) }},
 }
 

@@ -1,0 +1,67 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/oxbow-jobs/oxbow/engine"
+	"github.com/oxbow-jobs/oxbow/internal/dbtest"
+	"github.com/oxbow-jobs/oxbow/jobs"
+	"github.com/oxbow-jobs/oxbow/outbox"
+)
+
+// nowhere is a publisher that never publishes, to an exchange of its name.
+type nowhere string
+
+func (nowhere) Publish(context.Context, *outbox.Envelope, int64) error { return errors.New("nowhere") }
+func (n nowhere) Destination(string) string                            { return string(n) }
+func (nowhere) Available() error                                       { return errors.New("nowhere") }
+
+// probes registers the event with a delivery, and a handler.
+func (b *bundle) probes(delivery outbox.Delivery) jobs.App {
+	return jobs.App{Name: "test", Install: func(in *jobs.Installer) error {
+		if err := outbox.Register[probe](in.Registry, &outbox.TypeOptions{Delivery: delivery}); err != nil {
+			return err
+		}
+		return jobs.Handle(in, "test.handler", b.handler("", nil), nil)
+	}}
+}
+
+// Where an event goes belongs to its type: instances that disagree do not run side
+// by side.
+func TestInstancesAgreeOnWhereEventsGo(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, db dbtest.DB) {
+		b := setup(t, db)
+		to := func(exchange string) func(*engine.Config) {
+			return func(c *engine.Config) { c.Relay.Publisher = nowhere(exchange) }
+		}
+		b.start(b.probes(outbox.Both), to("one"))
+		b.start(b.probes(outbox.Both), to("one"))
+
+		require.ErrorIs(t, b.engine(b.probes(outbox.Relay), to("one")).Start(t.Context()), engine.ErrDeliveryConflict)
+		require.ErrorIs(t, b.engine(b.probes(outbox.Local), nil).Start(t.Context()), engine.ErrDeliveryConflict)
+		err := b.engine(b.probes(outbox.Both), to("two")).Start(t.Context())
+		require.ErrorIs(t, err, engine.ErrDeliveryConflict)
+		require.ErrorContains(t, err, `test.probe goes to "two" here and to "one" at `)
+	})
+}
+
+// A process without a broker leaves what is to be relayed to others, and says so.
+func TestWithoutABrokerNothingIsRelayed(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, db dbtest.DB) {
+		b := setup(t, db)
+		var err error
+		cfg := &engine.Config{Apps: []jobs.App{b.probes(outbox.Relay)}}
+		if db.Postgres != nil {
+			_, err = engine.New(db.Postgres, cfg)
+		} else {
+			_, err = engine.New(db.SQLite, cfg)
+		}
+		require.ErrorContains(t, err, "events are to be relayed (test.probe) and no broker is named")
+	})
+}
