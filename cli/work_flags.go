@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"log/slog"
 	"math"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -12,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/oxbow-jobs/oxbow/engine"
+	"github.com/oxbow-jobs/oxbow/internal/riverlimits"
 	"github.com/oxbow-jobs/oxbow/internal/strictjson"
 	"github.com/oxbow-jobs/oxbow/jobs"
 )
@@ -152,9 +152,6 @@ func parseIdleSleep(text string, flag bool) (time.Duration, error) {
 	return seconds(n), nil
 }
 
-// queueName is River's rule.
-var queueName = regexp.MustCompile(`^[a-z0-9]+([_-]?[a-z0-9]+)*$`)
-
 // parseQueues reads name=number; a name alone may fill the whole batch.
 func parseQueues(items []string) (map[string]int, error) {
 	if len(items) == 0 {
@@ -174,8 +171,8 @@ func parseQueues(items []string) (map[string]int, error) {
 		if _, twice := queues[name]; twice {
 			return nil, usagef("--queue %q: each queue is named once", item)
 		}
-		if len(name) > 64 || !queueName.MatchString(name) {
-			return nil, usagef("--queue %q: a queue's name is lower-case letters and digits with single - or _ between them, at most 64", item)
+		if !riverlimits.IsQueue(name) {
+			return nil, usagef("--queue %q: a queue's name is %s", item, riverlimits.QueueRule)
 		}
 		queues[name] = limit
 	}

@@ -4,11 +4,12 @@ import (
 	"cmp"
 	"fmt"
 	"log/slog"
-	"regexp"
 
 	"github.com/riverqueue/river"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/metric/noop"
+
+	"github.com/oxbow-jobs/oxbow/internal/riverlimits"
 )
 
 // Config configures a Receiver. The zero value, and nil, mean the defaults.
@@ -28,14 +29,7 @@ type Config struct {
 	MeterProvider metric.MeterProvider
 }
 
-const (
-	defaultMaxAttempts = 25
-	maxMaxAttempts     = 1<<15 - 1
-	maxQueueName       = 64
-)
-
-// queueName is River's pattern for queues.
-var queueName = regexp.MustCompile(`^(?:[a-z0-9])+(?:[_|\-]?[a-z0-9]+)*$`)
+const defaultMaxAttempts = 25
 
 func (c *Config) withDefaults() (Config, error) {
 	if c == nil {
@@ -52,12 +46,12 @@ func (c *Config) withDefaults() (Config, error) {
 }
 
 func (c *Config) validate() error {
-	if c.MaxAttempts < 1 || c.MaxAttempts > maxMaxAttempts {
-		return fmt.Errorf("oxbow: MaxAttempts %d: it must be 1 to %d", c.MaxAttempts, maxMaxAttempts)
+	if c.MaxAttempts < 1 || c.MaxAttempts > riverlimits.MaxAttempts {
+		return fmt.Errorf("oxbow: MaxAttempts %d: it must be 1 to %d", c.MaxAttempts, riverlimits.MaxAttempts)
 	}
 	// River would refuse each message.
-	if len(c.Queue) > maxQueueName || !queueName.MatchString(c.Queue) {
-		return fmt.Errorf("oxbow: Queue %q: it must be up to %d letters a-z and digits, separated by single hyphens or underscores", c.Queue, maxQueueName)
+	if !riverlimits.IsQueue(c.Queue) {
+		return fmt.Errorf("oxbow: Queue %q: it must be %s", c.Queue, riverlimits.QueueRule)
 	}
 	return nil
 }

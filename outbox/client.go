@@ -14,6 +14,7 @@ import (
 	"github.com/riverqueue/river/rivertype"
 
 	"github.com/oxbow-jobs/oxbow/dbtx"
+	"github.com/oxbow-jobs/oxbow/internal/riverlimits"
 )
 
 // Config configures a Client. The zero value, and nil, mean the defaults.
@@ -41,15 +42,14 @@ const (
 	defaultMaxPayload  = 1 << 20
 	largestMaxPayload  = 100 << 20
 	defaultMaxAttempts = 25
-	maxMaxAttempts     = 1<<15 - 1
 )
 
 func (c *Config) validate() error {
 	if c.MaxPayloadBytes < 0 || c.MaxPayloadBytes > largestMaxPayload {
 		return fmt.Errorf("MaxPayloadBytes is %d and must be at most %d", c.MaxPayloadBytes, largestMaxPayload)
 	}
-	if c.MaxAttempts < 0 || c.MaxAttempts > maxMaxAttempts {
-		return fmt.Errorf("MaxAttempts is %d and must be 1 to %d", c.MaxAttempts, maxMaxAttempts)
+	if c.MaxAttempts < 0 || c.MaxAttempts > riverlimits.MaxAttempts {
+		return fmt.Errorf("MaxAttempts is %d and must be 1 to %d", c.MaxAttempts, riverlimits.MaxAttempts)
 	}
 	return nil
 }

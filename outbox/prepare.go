@@ -7,12 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"regexp"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/riverqueue/river"
 
+	"github.com/oxbow-jobs/oxbow/internal/riverlimits"
 	"github.com/oxbow-jobs/oxbow/internal/strictjson"
 )
 
@@ -162,11 +162,6 @@ func payloadJSON(payload Payload) (json.RawMessage, error) {
 	return data, nil
 }
 
-// queueName is River's pattern for queues.
-var queueName = regexp.MustCompile(`^(?:[a-z0-9])+(?:[_|\-]?[a-z0-9]+)*$`)
-
-const maxQueueName = 64
-
 var (
 	givenMetadata     = []byte(`{"oxbow:given":true}`)
 	generatedMetadata = []byte(`{}`)
@@ -174,15 +169,14 @@ var (
 
 // jobOpts turns the options into River's, refusing what River would refuse.
 func (c *core) jobOpts(t *Type, opts *InsertOpts) (*river.InsertOpts, error) {
-	if opts.MaxAttempts < 0 || opts.MaxAttempts > maxMaxAttempts {
-		return nil, &ValidationError{Path: "options.max_attempts", Reason: fmt.Sprintf("is %d and must be 1 to %d", opts.MaxAttempts, maxMaxAttempts)}
+	if opts.MaxAttempts < 0 || opts.MaxAttempts > riverlimits.MaxAttempts {
+		return nil, &ValidationError{Path: "options.max_attempts", Reason: fmt.Sprintf("is %d and must be 1 to %d", opts.MaxAttempts, riverlimits.MaxAttempts)}
 	}
 	if opts.Priority < 0 || opts.Priority > 4 {
 		return nil, &ValidationError{Path: "options.priority", Reason: fmt.Sprintf("is %d and must be 1 to 4", opts.Priority)}
 	}
-	if opts.Queue != "" && (len(opts.Queue) > maxQueueName || !queueName.MatchString(opts.Queue)) {
-		return nil, &ValidationError{Path: "options.queue", Reason: fmt.Sprintf(
-			"must be up to %d letters a-z and digits, separated by single hyphens or underscores", maxQueueName)}
+	if opts.Queue != "" && !riverlimits.IsQueue(opts.Queue) {
+		return nil, &ValidationError{Path: "options.queue", Reason: "must be " + riverlimits.QueueRule}
 	}
 	if !opts.ScheduledAt.IsZero() {
 		if err := checkTime("options.scheduled_at", opts.ScheduledAt); err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/jsonschema-go/jsonschema"
 
+	"github.com/oxbow-jobs/oxbow/internal/riverlimits"
 	"github.com/oxbow-jobs/oxbow/internal/strictjson"
 )
 
@@ -92,8 +93,8 @@ func Register[T Payload](r *Registry, opts *TypeOptions) error {
 	if !t.Delivery.valid() {
 		return fmt.Errorf("register %s v%d: the delivery %q is none of local, relay and both", name, version, t.Delivery)
 	}
-	if t.MaxAttempts < 0 || t.MaxAttempts > maxMaxAttempts {
-		return fmt.Errorf("register %s v%d: MaxAttempts is %d and must be 1 to %d", name, version, t.MaxAttempts, maxMaxAttempts)
+	if t.MaxAttempts < 0 || t.MaxAttempts > riverlimits.MaxAttempts {
+		return fmt.Errorf("register %s v%d: MaxAttempts is %d and must be 1 to %d", name, version, t.MaxAttempts, riverlimits.MaxAttempts)
 	}
 	if err := t.resolve(reflect.TypeFor[T](), opts.Schema); err != nil {
 		return fmt.Errorf("register %s v%d: %w", name, version, err)
