@@ -95,6 +95,10 @@ func (c *claims) count() int {
 	return len(c.open)
 }
 
+// unstored counts the claims whose handlers have ended and whose outcome is not
+// stored yet.
+func (c *claims) unstored() int { return c.count() - int(c.busy.Load()) }
+
 // changed is closed when the next claim closes.
 func (c *claims) changed() <-chan struct{} {
 	c.mu.Lock()

@@ -81,6 +81,10 @@ type core struct {
 	tally   *tally
 	storing storing
 
+	// mostUnstored is at how many outcomes that are not stored yet nothing more is
+	// claimed: what a crash would make the next process do once more.
+	mostUnstored int
+
 	pollOnly bool   // settled before the first claim
 	warnedOf string // a leader; only the housekeeping uses it
 }
@@ -136,11 +140,15 @@ func New[TTx any](db *dbtx.Database[TTx], cfg *Config) (*Engine, error) {
 	return e, err
 }
 
+// leastUnstored leaves room for what ends between two batches of outcomes at full
+// speed.
+const leastUnstored = 2000
+
 func newCore(config Config, registry *outbox.Registry, db dbtx.DB) (*core, error) {
 	c := &core{
 		config: config, db: db, log: config.Telemetry.Logger, instance: instanceID(config.Name),
 		deliveries: deliveries(registry), destinations: config.Relay.destinations(registry), unpublished: config.Relay.unpublished(registry),
-		claims: newClaims(), pollOnly: config.River.PollOnly,
+		claims: newClaims(), mostUnstored: max(leastUnstored, config.BatchSize), pollOnly: config.River.PollOnly,
 	}
 	c.gate, c.lease = newGate(c), &lease{core: c}
 	c.lock = newDispatchLock(c) // which may shut the gate

@@ -37,3 +37,7 @@ func (e *Engine) Stopping() bool {
 func (e *Engine) Limits() (int, map[string]int) {
 	return e.core.config.BatchSize, e.core.config.Queues
 }
+
+// SetMostUnstored changes at how many outcomes that are not stored nothing more is
+// claimed. For engines that are not started.
+func (e *Engine) SetMostUnstored(n int) { e.core.mostUnstored = n }

@@ -59,6 +59,9 @@ func (g *gate) room() int {
 	if g.stopped || len(g.reasons) > 0 || g.spent() || c.lease.lost() != nil || !c.lock.sure() || c.claims.suspects() > 0 {
 		return 0
 	}
+	if c.claims.unstored() >= c.mostUnstored {
+		return 0
+	}
 	room := c.config.BatchSize - int(c.claims.busy.Load()) - g.reserved
 	if g.budget != unlimited {
 		room = min(room, g.budget-g.reserved)

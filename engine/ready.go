@@ -32,7 +32,11 @@ func (e *Engine) Ready(ctx context.Context) []Check {
 	if lease != nil {
 		lease = errors.New("the lease cannot be proved: nothing is claimed until it is renewed")
 	}
-	checks := []Check{{"database", database}, {"lease", lease}, {"outcomes", c.storing.trouble()}, {"claims", held}}
+	outcomes := c.storing.trouble()
+	if n := c.claims.unstored(); outcomes == nil && n >= c.mostUnstored {
+		outcomes = fmt.Errorf("%d outcomes wait to be stored: nothing is claimed meanwhile", n)
+	}
+	checks := []Check{{"database", database}, {"lease", lease}, {"outcomes", outcomes}, {"claims", held}}
 	if publisher := c.config.Relay.Publisher; publisher != nil {
 		checks = append(checks, Check{"broker", publisher.Available()})
 	}

@@ -42,6 +42,9 @@ func (t *Type) resolve(goType reflect.Type, given *jsonschema.Schema) error {
 	for t.goType.Kind() == reflect.Pointer {
 		t.goType = t.goType.Elem()
 	}
+	if _, err := json.Marshal(given); err != nil { // a bound that is no number, for example
+		return fmt.Errorf("the schema has no JSON form: %w", err)
+	}
 	read := given
 	t.Schema = given
 	if given == nil {

@@ -2,6 +2,7 @@ package outbox_test
 
 import (
 	"encoding/json"
+	"math"
 	"math/big"
 	"strings"
 	"testing"
@@ -106,6 +107,9 @@ func TestSchemaThatDoesNotFitItsType(t *testing.T) {
 	t.Parallel()
 	require.ErrorContains(t, outbox.Register[clash](outbox.NewRegistry(), nil), "give one: ")
 	require.NoError(t, outbox.Register[clash](outbox.NewRegistry(), &outbox.TypeOptions{Schema: &jsonschema.Schema{Type: "object"}}))
+	endless := math.Inf(1)
+	err := outbox.Register[clash](outbox.NewRegistry(), &outbox.TypeOptions{Schema: &jsonschema.Schema{Type: "object", Maximum: &endless}})
+	require.ErrorContains(t, err, "the schema has no JSON form")
 }
 
 // A schema that is inferred takes what its Go type marshals to.
