@@ -27,3 +27,29 @@ type Retry = retry
 
 // Again is when the next try is due.
 func (r *retry) Again() <-chan time.Time { return r.again() }
+
+// UnansweredOrphans is for how many messages that nobody waits for the broker
+// owes an answer.
+func (p *Publisher) UnansweredOrphans() (n int) {
+	s := p.session.Load()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, orphan := range s.orphans {
+		if !orphan.freed {
+			n++
+		}
+	}
+	return n
+}
+
+// AgeOrphans lets the answers that are kept be old, and returns how many messages
+// nobody waits for.
+func (p *Publisher) AgeOrphans() int {
+	s := p.session.Load()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, orphan := range s.orphans {
+		orphan.since = time.Time{}
+	}
+	return len(s.orphans)
+}

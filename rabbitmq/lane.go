@@ -31,7 +31,9 @@ type pending struct {
 	mandatory bool
 	confirm   *amqp.DeferredConfirmation
 	since     time.Time
+	back      amqp.Return // what came back with it, once settled as returned
 
+	late  bool    // a publisher gave up waiting for it
 	freed bool    // its place in the lane was given back
 	known verdict // once freed
 }
@@ -91,25 +93,30 @@ func (p *pending) answered() bool {
 	}
 }
 
-// settle reads the verdict, once the confirm is done. A closing channel resolves
-// every pending confirm just as a negative answer does, so the two are told apart
-// by the channel's state; where both came about, the message counts as unknown.
+// settle reads the verdict, once the confirm is done, and leaves nothing of it in
+// the lane, where the next message of the same id would find it. A closing channel
+// resolves every pending confirm just as a negative answer does, so the two are
+// told apart by the channel's state; where both came about, the message counts as
+// unknown.
 func (p *pending) settle() verdict {
+	back, cameBack := p.lane.takeReturn(p.id)
 	switch {
 	case !p.confirm.Acked() && p.lane.channel.IsClosed():
 		<-p.lane.dead
 		return channelClosed
 	case !p.confirm.Acked():
 		return nacked
-	case p.lane.wasReturned(p.id):
+	case cameBack:
+		p.back = back
 		return returned
 	}
 	return confirmed
 }
 
-// wasReturned looks at everything that came back so far. The broker sends a
-// return before its message's confirm, so whoever has the confirm finds it here.
-func (l *lane) wasReturned(id string) bool {
+// takeReturn looks at everything that came back so far and takes one message out.
+// The broker sends a return before its message's confirm, so whoever has the
+// confirm finds it here.
+func (l *lane) takeReturn(id string) (back amqp.Return, is bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for {
@@ -123,15 +130,7 @@ func (l *lane) wasReturned(id string) bool {
 		}
 		break
 	}
-	_, is := l.returned[id]
-	return is
-}
-
-// takeReturn returns what the broker said about a returned message.
-func (l *lane) takeReturn(id string) amqp.Return {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	r := l.returned[id]
+	back, is = l.returned[id]
 	delete(l.returned, id)
-	return r
+	return back, is
 }

@@ -2,13 +2,16 @@ package rabbitmq
 
 import "time"
 
-// orphanAge is how long the answer to a message that nobody waits for is kept.
-const orphanAge = 10 * time.Minute
+// orphanAge is how long the answer to a message that nobody waits for is kept: for
+// its event's next try, which comes within seconds, and not for an operator's
+// replay, which is to be sent.
+const orphanAge = time.Minute
 
 // orphan keeps what is still to be answered when nobody waits for it any more.
 func (s *session) orphan(p *pending) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	p.late = true
 	s.orphans[p.id] = p
 }
 

@@ -238,8 +238,7 @@ func (p *Publisher) conclude(v verdict, m *message, sent *pending) error {
 		return fmt.Errorf("%w: exchange %q, routing key %q", ErrNacked, m.exchange, m.key)
 	case returned:
 		p.meter.count(m.exchange, "returned")
-		r := sent.lane.takeReturn(sent.id)
-		return outbox.Unroutable(fmt.Errorf("exchange %q routes the key %q to no queue (%d %s)", m.exchange, m.key, r.ReplyCode, r.ReplyText))
+		return outbox.Unroutable(fmt.Errorf("exchange %q routes the key %q to no queue (%d %s)", m.exchange, m.key, sent.back.ReplyCode, sent.back.ReplyText))
 	case channelClosed, unanswered:
 		return p.culprit(m, sent.lane.reason)
 	case confirmed:

@@ -23,8 +23,8 @@ type session struct {
 	ended   bool
 
 	// orphans are messages whose publisher gave up waiting, by id. Their event
-	// comes back, and then finds the answer, or goes on waiting for it, instead
-	// of sending the message twice.
+	// comes back, and then finds the confirm, or goes on waiting for it, instead
+	// of sending the message twice. A refusal is of its time, and asked for again.
 	orphans map[string]*pending
 
 	blocked  string        // why the broker blocks the connection, or ""
@@ -55,22 +55,28 @@ func newSession(conn *connection, config *Config) *session {
 func (s *session) publish(ctx context.Context, m *message) (verdict, *pending, error) {
 	timer := time.NewTimer(s.config.ConfirmTimeout)
 	defer timer.Stop()
-	p, released, err := s.begin(ctx, m, timer.C)
-	if err != nil {
+	for {
+		p, released, err := s.begin(ctx, m, timer.C)
+		if err != nil {
+			return unanswered, nil, err
+		}
+		select {
+		case <-p.confirm.Done():
+			v := s.finish(p)
+			if p.late && (v == nacked || v == returned) {
+				continue // so it was when an earlier try was sent
+			}
+			return v, p, nil
+		case <-ctx.Done():
+			err = context.Cause(ctx)
+		case <-timer.C:
+			err = errSlow
+		case <-released:
+			err = errBlocked
+		}
+		s.orphan(p)
 		return unanswered, nil, err
 	}
-	select {
-	case <-p.confirm.Done():
-		return s.finish(p), p, nil
-	case <-ctx.Done():
-		err = context.Cause(ctx)
-	case <-timer.C:
-		err = errSlow
-	case <-released:
-		err = errBlocked
-	}
-	s.orphan(p)
-	return unanswered, nil, err
 }
 
 // begin sends a message, or takes up the waiting for one that was sent before.
@@ -135,11 +141,7 @@ func (s *session) probe() error {
 		return err
 	}
 	<-sent.confirm.Done()
-	v := s.finish(sent)
-	switch {
-	case v == returned:
-		l.takeReturn(sent.id)
-	case v == channelClosed && s.conn.IsClosed():
+	if s.finish(sent) == channelClosed && s.conn.IsClosed() {
 		return errEnded
 	}
 	return nil // a refusal is an answer, too: the user may not publish to everything

@@ -1,0 +1,78 @@
+package rabbitmq_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/oxbow-jobs/oxbow/outbox"
+	"github.com/oxbow-jobs/oxbow/rabbitmq"
+)
+
+// giveUp publishes events for a caller that waits for no answer, and returns them.
+func giveUp(t *testing.T, p *rabbitmq.Publisher, n int) []*outbox.Envelope {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	var events []*outbox.Envelope
+	for range 10 * n { // an answer may be faster
+		event := newEvent("a")
+		if err := p.Publish(ctx, event, 1); err != nil {
+			if events = append(events, event); len(events) == n {
+				return events
+			}
+		}
+	}
+	t.Fatal("every answer was faster")
+	return nil
+}
+
+// What the broker said to a caller that had given up is of its time: a queue may
+// have been bound since.
+func TestUnroutableOrphanIsSentAgain(t *testing.T) {
+	t.Parallel()
+	for name, wait := range map[string]func(*rabbitmq.Publisher) bool{
+		"ItsAnswerIsKept":      func(p *rabbitmq.Publisher) bool { return p.UnansweredOrphans() == 0 },
+		"ItsAnswerIsForgotten": func(p *rabbitmq.Publisher) bool { return p.AgeOrphans() == 0 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			p := b.publisher(t, nil)
+			require.NoError(t, b.channel.QueueUnbind(b.queue, "#", b.exchange, nil))
+			events := giveUp(t, p, 20)
+			require.Eventually(t, func() bool { return wait(p) }, patience, time.Millisecond)
+
+			require.NoError(t, b.channel.QueueBind(b.queue, "#", b.exchange, false, nil))
+			for _, event := range events {
+				require.NoError(t, p.Publish(t.Context(), event, 2))
+			}
+			require.Len(t, b.drain(t), len(events))
+		})
+	}
+}
+
+// A retry takes the answer that its event got meanwhile. An operator's replay,
+// long after, is sent.
+func TestConfirmedOrphanIsSentAgainOnlyMuchLater(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		wait   func(*rabbitmq.Publisher) bool
+		copies int
+	}{
+		"Soon":  {func(p *rabbitmq.Publisher) bool { return p.UnansweredOrphans() == 0 }, 1},
+		"Later": {func(p *rabbitmq.Publisher) bool { return p.AgeOrphans() == 0 }, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			p := b.publisher(t, nil)
+			event := giveUp(t, p, 1)[0]
+			require.Eventually(t, func() bool { return test.wait(p) }, patience, time.Millisecond)
+			require.NoError(t, p.Publish(t.Context(), event, 2))
+			require.Equal(t, test.copies, b.drain(t)[event.ID.String()])
+		})
+	}
+}
