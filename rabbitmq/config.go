@@ -20,8 +20,8 @@ type Config struct {
 	// URL is the broker's address, amqp:// or amqps://. Required.
 	URL string
 
-	// Exchange takes the events without a Route. While it does not exist, no
-	// event is claimed. Defaults to "outbox.events".
+	// Exchange takes the events without a Route. While it does not exist or may
+	// not be written to, no event is claimed. Defaults to "outbox.events".
 	Exchange string
 
 	// Routes say where the events of a type go instead. Defaults to none.

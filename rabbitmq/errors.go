@@ -15,6 +15,9 @@ var ErrClosed = errors.New("oxbow: the publisher is closed")
 // ErrNoExchange says that an exchange to publish to does not exist.
 var ErrNoExchange = errors.New("oxbow: the exchange does not exist; declare it with `admin broker declare`")
 
+// ErrNoPermission says that the user may not publish to an exchange.
+var ErrNoPermission = errors.New("oxbow: the user has no permission to write to the exchange; give it with `rabbitmqctl set_permissions`")
+
 // ErrTopologyDiffers is returned by Declare when an exchange or a queue of the
 // name exists with other properties. Nothing is changed then.
 var ErrTopologyDiffers = errors.New("oxbow: it exists with other properties")

@@ -34,6 +34,8 @@ func TestBrokerFaults(t *testing.T) {
 		{"CloseDuringAlarm", testCloseDuringAlarm},
 		{"ConnectDuringAlarm", testConnectDuringAlarm},
 		{"NoPermission", testNoPermission},
+		{"NoPermissionForATopic", testNoPermissionForATopic},
+		{"NoPermissionForTheDefaultExchange", testNoPermissionForTheDefaultExchange},
 		{"RestartUnderLoad", testRestartUnderLoad},
 		{"BrokerKilledAndAway", testBrokerKilledAndAway},
 	} {
@@ -227,30 +229,6 @@ func testConnectDuringAlarm(t *testing.T, broker *brokertest.Broker) {
 	require.NoError(t, within(t, p.WaitAvailable))
 	require.NoError(t, p.Publish(t.Context(), newEvent("a"), 1))
 	require.Equal(t, 1, proxy.Accepted())
-}
-
-func testNoPermission(t *testing.T, broker *brokertest.Broker) {
-	b := setupOn(t, broker.URL())
-	for _, args := range [][]string{
-		{"add_user", "limited", "s3cret"},
-		{"set_permissions", "limited", "", "^" + b.exchange + "$", ""},
-	} {
-		_, err := broker.Ctl(t.Context(), args...)
-		require.NoError(t, err)
-	}
-	p := b.publisher(t, func(c *rabbitmq.Config) {
-		c.URL = "amqp://limited:s3cret@" + broker.Addr() + "/"
-		c.Routes = map[string]rabbitmq.Route{"forbidden": {Exchange: "amq.topic"}}
-	})
-	errs := publishMany(t, p, 200, 50, func(i int) string { return map[bool]string{true: "forbidden", false: "allowed"}[i%20 == 0] })
-	for i, err := range errs {
-		if i%20 == 0 {
-			require.ErrorContains(t, err, "403 ACCESS_REFUSED")
-			require.NotErrorIs(t, err, outbox.ErrUnknownOutcome)
-			continue
-		}
-		require.NoError(t, err)
-	}
 }
 
 func testRestartUnderLoad(t *testing.T, broker *brokertest.Broker) {

@@ -25,8 +25,9 @@ type Publisher struct {
 	session    atomic.Pointer[session]
 	available  atomic.Pointer[availability]
 	quarantine *quarantine
-	recheck    chan struct{} // holds one signal: Config.Exchange is gone
-	gone       atomic.Bool   // the same, until it was looked into
+	recheck    chan struct{}         // holds one signal: Config.Exchange takes nothing
+	closedTo   atomic.Pointer[error] // why, until it was looked into
+	refused    atomic.Bool           // the user may not write to Config.Exchange, for all that is known
 
 	mu      sync.Mutex
 	started bool
@@ -126,13 +127,17 @@ func (p *Publisher) spawnLocked(ctx context.Context, fn func(context.Context)) {
 }
 
 // Available returns nil while the broker takes events: the connection stands, is
-// not blocked, confirms come, and Config.Exchange exists. A missing exchange of a
-// Route is not in it: it stops only its own events.
+// not blocked, confirms come, and Config.Exchange exists and has not refused an
+// event for want of a permission. The exchange of a Route is not in it: it stops
+// only its own events.
 func (p *Publisher) Available() error {
-	if err := p.available.Load().err; err != nil || !p.gone.Load() {
+	if err := p.available.Load().err; err != nil {
 		return err
 	}
-	return p.named(noExchange(p.config.Exchange))
+	if why := p.closedTo.Load(); why != nil {
+		return p.named(*why)
+	}
+	return nil
 }
 
 // Check waits until the first try to connect has ended and returns what
@@ -174,9 +179,9 @@ func (p *Publisher) Destination(eventType string) string { return p.routeOf(even
 //
 // A message that makes the broker close the channel fails with the broker's
 // reply, such as "404 NOT_FOUND - no exchange …"; if it is Config.Exchange that
-// does not exist, with outbox.ErrUnknownOutcome. Others that were on the way
-// meanwhile are sent again with the same id, and their calls return nil when
-// that went well.
+// does not exist or may not be written to, with outbox.ErrUnknownOutcome. Others
+// that were on the way meanwhile are sent again with the same id, and their calls
+// return nil when that went well.
 func (p *Publisher) Publish(ctx context.Context, event *outbox.Envelope, claimVersion int64) error {
 	m, err := p.compose(event, claimVersion)
 	if err != nil {
@@ -248,12 +253,12 @@ func (p *Publisher) conclude(v verdict, m *message, sent *pending) error {
 }
 
 // culprit is the outcome of a message that alone made the broker close. Where
-// Config.Exchange is gone the outage is everybody's.
+// Config.Exchange takes nothing the outage is everybody's.
 func (p *Publisher) culprit(m *message, reason *amqp.Error) error {
 	err := fmt.Errorf("refused by broker: exchange %q, routing key %q: %s", m.exchange, m.key, reply(reason))
-	if reason.Code == amqp.NotFound && m.exchange == p.config.Exchange {
+	if why := refusesAll(reason); why != nil && m.exchange == p.config.Exchange {
 		p.meter.count(m.exchange, "unknown")
-		p.exchangeGone()
+		p.exchangeClosed(why)
 		return &uncounted{"not taken", err} // nobody's fault: all events go there
 	}
 	p.meter.count(m.exchange, "refused")

@@ -140,7 +140,7 @@ func (p *Publisher) serve(ctx context.Context, s *session) error {
 	for {
 		p.note(s, exchange)
 		if len(p.recheck) == 0 {
-			p.gone.Store(false) // noted, or back
+			p.closedTo.Store(nil) // noted, or open again
 		}
 		select {
 		case <-ctx.Done():
@@ -190,7 +190,7 @@ func (p *Publisher) look(ctx context.Context, s *session) error {
 	return p.fill(ctx, s)
 }
 
-// note makes known how the session stands, and whether Config.Exchange is there.
+// note makes known how the session stands, and whether Config.Exchange takes events.
 func (p *Publisher) note(s *session, exchange error) {
 	err := s.trouble()
 	if err == nil {
