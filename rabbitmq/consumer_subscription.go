@@ -40,7 +40,7 @@ func (c *Consumer) subscribed(soft, hard context.Context) error {
 	if err := c.check(soft); err != nil {
 		return err
 	}
-	conn, err := dial(soft, c.config.URL, "oxbow consumer "+c.name, c.config.Heartbeat)
+	conn, err := dialReader(soft, c.config.URL, "oxbow consumer "+c.name, c.config.Heartbeat)
 	if err != nil {
 		return err
 	}

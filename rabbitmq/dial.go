@@ -70,14 +70,46 @@ func masked(raw string) string {
 // dial connects. The name is shown among the broker's connections. The heartbeat
 // is never 0, whatever the URL says.
 func dial(ctx context.Context, raw, name string, heartbeat time.Duration) (*connection, error) {
-	if _, err := parseURL(raw); err != nil {
+	through := func(s *socket) (net.Conn, error) { return s, nil }
+	return dialThrough(ctx, dialParams{shown: raw, url: raw, name: name, heartbeat: heartbeat, through: through})
+}
+
+// dialReader is dial for a connection that reads messages: their headers come
+// through a headerFilter. It must see what TLS has decrypted, so that TLS is not
+// left to the library.
+func dialReader(ctx context.Context, raw, name string, heartbeat time.Duration) (*connection, error) {
+	var filter *headerFilter
+	through := func(s *socket) (net.Conn, error) {
+		conn, err := secure(ctx, s, raw)
+		if err != nil {
+			return nil, err
+		}
+		filter = newHeaderFilter(conn)
+		return filter, nil
+	}
+	conn, err := dialThrough(ctx, dialParams{shown: raw, url: withoutTLS(raw), name: name, heartbeat: heartbeat, through: through})
+	if err != nil {
+		return nil, err
+	}
+	filter.limit.Store(int64(conn.Config.FrameSize))
+	return conn, nil
+}
+
+type dialParams struct {
+	shown, url, name string // shown, with its password masked, in errors
+	heartbeat        time.Duration
+	through          func(*socket) (net.Conn, error) // what the library gets
+}
+
+func dialThrough(ctx context.Context, params dialParams) (*connection, error) {
+	if _, err := parseURL(params.url); err != nil {
 		return nil, err
 	}
 	properties := amqp.NewConnectionProperties()
-	properties.SetClientConnectionName(name)
+	properties.SetClientConnectionName(params.name)
 	var s *socket
 	stop := func() bool { return true }
-	conn, err := amqp.DialConfig(withHeartbeat(raw, heartbeat), amqp.Config{
+	conn, err := amqp.DialConfig(withHeartbeat(params.url, params.heartbeat), amqp.Config{
 		Locale: "en_US", Properties: properties,
 		Dial: func(network, addr string) (net.Conn, error) {
 			raw, err := (&net.Dialer{Timeout: dialTimeout}).DialContext(ctx, network, addr)
@@ -87,7 +119,7 @@ func dial(ctx context.Context, raw, name string, heartbeat time.Duration) (*conn
 			s = newSocket(raw)
 			_ = s.SetDeadline(time.Now().Add(dialTimeout)) // for the handshake; cleared when it is done
 			stop = context.AfterFunc(ctx, s.drop)
-			return s, nil
+			return params.through(s)
 		},
 	})
 	if !stop() && err == nil {
@@ -97,7 +129,7 @@ func dial(ctx context.Context, raw, name string, heartbeat time.Duration) (*conn
 		if s != nil {
 			s.drop()
 		}
-		return nil, fmt.Errorf("oxbow: connect to %s: %w", masked(raw), explain(err))
+		return nil, fmt.Errorf("oxbow: connect to %s: %w", masked(params.shown), explain(err))
 	}
 	return &connection{
 		Connection: conn, socket: s,
