@@ -230,8 +230,8 @@ func TestNobodyIsMarkedForAFullLeaseAfterAnAbsence(t *testing.T) {
 SELECT 'silent', name, host, pid, started_at, registered_at, beat_at, lease_until, 'alive', details FROM process_heartbeats WHERE instance_id = 'prompt'`)
 		require.NoError(t, err)
 		<-time.After(ttl + ttl/4) // the outage itself: it has to last
-		require.NoError(t, away.Commit(t.Context()))
 		back := time.Now()
+		require.NoError(t, away.Commit(t.Context()))
 		require.Eventually(t, marked("silent"), 3*waitFor, tick)
 		require.GreaterOrEqual(t, time.Since(back), ttl-50*time.Millisecond)
 	})

@@ -57,6 +57,23 @@ func takeLock(ctx context.Context, tx dbtx.Tx, key uint64) error {
 	}
 }
 
+// openFile makes the connection to a SQLite file, which turns a fresh one to
+// write-ahead logging. Of processes that do so at once SQLite lets one, and tells
+// the others that the file is busy without waiting for their busy time-out.
+func openFile(ctx context.Context, db dbtx.DB) error {
+	const tries, interval = 100, 50 * time.Millisecond
+	for n := 1; ; n++ {
+		var one int
+		err := db.QueryRow(ctx, "SELECT 1").Scan(&one)
+		if err == nil || !dbtx.IsOutage(err) || n == tries {
+			return err
+		}
+		if err := pause.For(ctx, interval); err != nil {
+			return fmt.Errorf("wait for another process that opens the file: %w", err)
+		}
+	}
+}
+
 // lockKey is the same for every process that migrates the same schema.
 func lockKey(ctx context.Context, db dbtx.DB) (uint64, error) {
 	schema := db.Schema()

@@ -59,6 +59,9 @@ func Up[TTx any](ctx context.Context, db *dbtx.Database[TTx], opts *Options) (*R
 		return nil, err
 	}
 	if db.Dialect() == dbtx.SQLite {
+		if err := openFile(ctx, db); err != nil {
+			return nil, err
+		}
 		return run.result, run.upSQLite(ctx)
 	}
 	return run.result, exclusive(ctx, db, func() error { return run.upPostgres(ctx) })
