@@ -285,10 +285,10 @@ func TestTheDispatchLockLetsOneProcessClaim(t *testing.T) {
 		b.eventually(b.insert(holder, "x", nil), "completed")
 		require.EqualValues(t, 1, other.Counters().Claimed)
 
-		holder.Release() // and comes back
-		held, err = holder.TakeLock(t.Context())
+		held, err = holder.TakeLock(t.Context()) // and comes back
 		require.NoError(t, err)
 		require.False(t, held)
+		holder.Release()
 		b.eventually(b.insert(holder, "x", nil), "completed")
 		require.EqualValues(t, 20, holder.Counters().Claimed)
 

@@ -127,39 +127,42 @@ const reclaimEvery = time.Second
 // keepHouse reclaims lost claims and moves due work until ctx ends.
 func (c *core) keepHouse(ctx context.Context) {
 	every := min(reclaimEvery, c.config.LeaseTTL/5)
-	lastPass := time.Now()
+	lastReached := time.Now()
 	var waitUntil time.Time // nobody is marked before this
-	away := func() bool { return time.Since(lastPass) > c.config.LeaseTTL/2 }
+	away := func(at time.Time) bool { return at.Sub(lastReached) > c.config.LeaseTTL/2 }
 	for n := 0; ; n++ {
 		if pause.For(ctx, time.Duration(float64(every)*(0.8+0.4*rand.Float64()))) != nil {
 			return
 		}
-		reached, err := c.pass(ctx, n, !away() && time.Now().After(waitUntil))
+		now := time.Now()
+		reached, err := c.pass(ctx, n, !away(now) && now.After(waitUntil))
 		if err != nil && ctx.Err() == nil {
 			c.log.WarnContext(ctx, "a part of reclaim and due work is held up", "error", err)
 		}
-		if !reached {
+		if reached.IsZero() {
 			continue
 		}
 		// If this process or the database was away, the others may have had no
 		// chance to renew: they get one full TTL, counted from its return.
-		if away() {
-			waitUntil = time.Now().Add(c.config.LeaseTTL)
+		if away(reached) {
+			waitUntil = reached.Add(c.config.LeaseTTL)
 		}
-		lastPass = time.Now()
+		lastReached = reached
 	}
 }
 
 // pass is one round. Its steps stand each for itself: what holds one up does not
-// stop the others, and says nothing about whether the database was reached.
-// Tidying up is done now and then.
-func (c *core) pass(ctx context.Context, n int, mayMark bool) (reached bool, err error) {
+// stop the others. It returns when the database was reached, by the first step: a
+// later one may have met the beginning of an absence. Tidying up is done now and
+// then.
+func (c *core) pass(ctx context.Context, n int, mayMark bool) (reached time.Time, err error) {
 	ctx, cancel := context.WithTimeout(ctx, c.config.LeaseTTL)
 	defer cancel()
 	err = c.reclaim(ctx, mayMark)
 	if dbtx.IsTransient(err) {
-		return false, err
+		return time.Time{}, err
 	}
+	reached = time.Now()
 	errs := []error{err, c.moveDue(ctx), c.storeStragglers(ctx)}
 	if n%10 == 9 {
 		errs = append(errs, c.audit(ctx), c.watchLeader(ctx))
@@ -168,7 +171,7 @@ func (c *core) pass(ctx context.Context, n int, mayMark bool) (reached bool, err
 		_, err := c.db.Exec(ctx, sqlForgetInstances.For(c.db))
 		errs = append(errs, err, c.prune(ctx))
 	}
-	return true, errors.Join(errs...)
+	return reached, errors.Join(errs...)
 }
 
 // reclaim marks silent instances lost and returns the claims of all lost and
