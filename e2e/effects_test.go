@@ -261,6 +261,8 @@ func TestAFrozenWorkersStepsChangeNothing(t *testing.T) {
 		})
 		require.Equal(t, before, slices.Sorted(slices.Values(b.rows())), "not a byte of the events has changed")
 		require.Equal(t, effects, b.effectRows(), "nor of the records")
+		frozen.Kill()
+		b.Vendor.End()
 		calls := b.Vendor.Calls()
 		for _, h := range all {
 			want, _ := h.calls()

@@ -22,6 +22,8 @@ type Vendor struct {
 	// URL is its address.
 	URL string
 
+	server *httptest.Server
+
 	mu     sync.Mutex
 	calls  []Call
 	answer func(call Call, nth int, w http.ResponseWriter, r *http.Request)
@@ -29,14 +31,18 @@ type Vendor struct {
 
 func newVendor(t testing.TB) *Vendor {
 	v := &Vendor{}
-	server := httptest.NewServer(v)
-	v.URL = server.URL
+	v.server = httptest.NewServer(v)
+	v.URL = v.server.URL
 	t.Cleanup(func() {
-		server.CloseClientConnections()
-		server.Close()
+		v.server.CloseClientConnections()
+		v.server.Close()
 	})
 	return v
 }
+
+// End answers what has reached it and takes no more: from then on no call of a
+// worker that gave up waiting for the answer is counted late.
+func (v *Vendor) End() { v.server.Close() }
 
 // Answer lets fn answer from now on. nth counts the calls with the same key,
 // from 1. A call may be held: its request's context ends when the caller is gone.
