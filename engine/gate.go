@@ -16,6 +16,7 @@ type gate struct {
 	underWay   map[int]bool    // by their number
 	dry        map[string]bool // queues whose last fetch found less than it asked for
 	failure    error           // of the last fetch that failed
+	failing    error           // of the last fetch, if it failed
 	iterations int
 
 	stopped bool
@@ -80,6 +81,9 @@ func (g *gate) leave(p *pass) {
 	defer g.mu.Unlock()
 	g.reserved -= p.room
 	delete(g.underWay, p.number)
+	if p.err != nil || p.room > 0 {
+		g.failing = p.err
+	}
 	switch {
 	case p.err != nil:
 		g.failure = p.err
@@ -159,6 +163,13 @@ func (g *gate) drained() bool {
 		}
 	}
 	return (g.budget == 0 || empty == len(g.core.config.Queues)) && len(g.underWay) == 0 && g.core.claims.busy.Load() == 0
+}
+
+// fetching is the error of the last fetch, or nil if that went well.
+func (g *gate) fetching() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.failing
 }
 
 // fetchFailure is the error of the last fetch that failed.
