@@ -60,7 +60,7 @@ func (g *gate) room() int {
 	if g.stopped || len(g.reasons) > 0 || g.spent() || c.lease.lost() != nil || !c.lock.sure() || c.claims.suspects() > 0 {
 		return 0
 	}
-	if c.claims.unstored() >= c.mostUnstored {
+	if c.backlog() != nil {
 		return 0
 	}
 	room := c.config.BatchSize - int(c.claims.busy.Load()) - g.reserved

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,15 @@ import (
 type Check struct {
 	Name string
 	Err  error
+}
+
+// backlog is an error while so many outcomes wait to be stored that nothing more
+// may be claimed.
+func (c *core) backlog() error {
+	if n := c.claims.unstored(); n >= c.mostUnstored {
+		return fmt.Errorf("%d outcomes wait to be stored: nothing is claimed meanwhile", n)
+	}
+	return nil
 }
 
 // Ready reports on each part that the engine needs: its database, its lease, and
@@ -35,10 +45,7 @@ func (e *Engine) Ready(ctx context.Context) []Check {
 	if lease != nil {
 		lease = errors.New("the lease cannot be proved: nothing is claimed until it is renewed")
 	}
-	outcomes := c.storing.trouble()
-	if n := c.claims.unstored(); outcomes == nil && n >= c.mostUnstored {
-		outcomes = fmt.Errorf("%d outcomes wait to be stored: nothing is claimed meanwhile", n)
-	}
+	outcomes := cmp.Or(c.storing.trouble(), c.backlog())
 	checks := []Check{{"database", database}, {"lease", lease}, {"outcomes", outcomes}, {"claims", held}}
 	if publisher := c.config.Relay.Publisher; publisher != nil {
 		checks = append(checks, Check{"broker", publisher.Available()})
