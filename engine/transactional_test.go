@@ -56,6 +56,25 @@ func TestTransactionalHandlerCommitsAllOrNothing(t *testing.T) {
 	})
 }
 
+// Whoever ends a handler's context says why: the loss of the lease, say.
+func TestATransactionTellsWhyItsContextEnded(t *testing.T) {
+	t.Parallel()
+	errGone := errors.New("the caller is gone")
+	dbtest.Each(t, func(t *testing.T, db dbtest.DB) {
+		b := setup(t, db)
+		e := b.start(b.app(behaviours{"finish": func(ctx context.Context, _ outbox.Event[probe]) error {
+			ended, end := context.WithCancelCause(ctx)
+			end(errGone)
+			err := jobs.FinishTx(ended, func(context.Context, dbtx.Tx) error { return nil })
+			require.ErrorIs(t, err, errGone)
+			_, err = sideeffect.Run(ended, "call", struct{}{}, func(context.Context, string) (int, error) { return 1, nil })
+			require.ErrorIs(t, err, errGone)
+			return nil
+		}}), nil)
+		require.Equal(t, 1, b.eventually(b.insert(e, "finish", nil), "completed").Attempt)
+	})
+}
+
 func TestFinishTxEndsAPlainHandler(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, db dbtest.DB) {

@@ -207,7 +207,7 @@ func deadLetter(reason outcome.Reason, err error) claim.Decision {
 // the event's fault and uses no attempt; anything else is treated as a failed
 // attempt, so that it cannot go round for ever.
 func (r *Runner) ownDecision(ctx context.Context, err error, row *rivertype.JobRow) claim.Decision {
-	res := r.classify(ctx, ourFailure(err), "", func() time.Duration { return delayOf(Exponential{}, row.Attempt) })
+	res := r.classify(ctx, ourFailure(ctx, err), "", func() time.Duration { return delayOf(Exponential{}, row.Attempt) })
 	return decide([]result{res}, row, 1)
 }
 

@@ -98,7 +98,7 @@ func (h *handlerRun) within(ctx context.Context, fn func(ctx context.Context, tx
 	defer h.scope.OpenTx()()
 	tx, err := h.runner.DB.Begin(ctx)
 	if err != nil {
-		return ourFailure(fmt.Errorf("begin the handler's transaction: %w", err))
+		return ourFailure(ctx, fmt.Errorf("begin the handler's transaction: %w", err))
 	}
 	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
 	joined, unit := h.runner.Outbox.JoinTx(ctx, tx)
@@ -120,7 +120,7 @@ func (h *handlerRun) within(ctx context.Context, fn func(ctx context.Context, tx
 	complete := h.last && h.othersDone
 	stored, err := storeReceiptTx(ctx, tx, h.claim.Token, h.receipt(""), complete)
 	if err != nil {
-		return ourFailure(fmt.Errorf("store the receipt: %w", err))
+		return ourFailure(ctx, fmt.Errorf("store the receipt: %w", err))
 	}
 	if !stored {
 		return outcome.ErrFenced
@@ -161,12 +161,12 @@ func (h *handlerRun) lookUpCommit(ctx context.Context, commitErr error) error {
 		case err == nil && found:
 			return nil
 		case err == nil:
-			return ourFailure(fmt.Errorf("commit: %w", commitErr))
+			return ourFailure(ctx, fmt.Errorf("commit: %w", commitErr))
 		case h.claim.Check() != nil:
 			return h.claim.Check()
 		}
 		if pause.For(ctx, wait) != nil {
-			return ourFailure(fmt.Errorf("commit, with its answer lost and not to be looked up: %w", errors.Join(commitErr, err)))
+			return ourFailure(ctx, fmt.Errorf("commit, with its answer lost and not to be looked up: %w", errors.Join(commitErr, err)))
 		}
 	}
 }
@@ -193,7 +193,7 @@ func (h *handlerRun) keepReceipt(ctx context.Context) result {
 		err = outcome.ErrFenced
 	}
 	if err != nil {
-		return h.classify(ctx, ourFailure(fmt.Errorf("store the receipt: %w", err)))
+		return h.classify(ctx, ourFailure(write, fmt.Errorf("store the receipt: %w", err)))
 	}
 	return succeeded(h.handler.key)
 }

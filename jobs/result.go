@@ -97,9 +97,14 @@ func (r *Runner) judge(ctx context.Context, err error, res *result, retryIn func
 	}
 }
 
-// ourFailure marks the error of one of our own statements, if it was an outage.
-func ourFailure(err error) error {
-	if dbtx.IsTransient(err) {
+// ourFailure marks the error of one of our own statements, if it was an outage,
+// and adds why ctx ended, if it has: the loss of the lease, say.
+func ourFailure(ctx context.Context, err error) error {
+	outage := dbtx.IsTransient(err)
+	if ctx.Err() != nil {
+		err = fmt.Errorf("%w: %w", err, context.Cause(ctx))
+	}
+	if outage {
 		return &outcome.Own{Err: err}
 	}
 	return err

@@ -177,9 +177,12 @@ func (s *Scope) write(ctx context.Context, sl *slot, rec *record, calls int) err
 
 // ourFailure marks the error of one of our own statements, if it was an outage,
 // so that it uses no attempt of the event. The end of the caller's context is
-// none.
+// none, and tells its reason: the loss of the lease, say.
 func ourFailure(ctx context.Context, err error) error {
-	if ctx.Err() == nil && dbtx.IsTransient(err) {
+	if ctx.Err() != nil {
+		return fmt.Errorf("%w: %w", err, context.Cause(ctx))
+	}
+	if dbtx.IsTransient(err) {
 		return &outcome.Own{Err: err}
 	}
 	return err
