@@ -18,6 +18,7 @@ import (
 type openClaim struct {
 	*claim.Claim
 	kind      string
+	queue     string
 	suspect   bool  // it has taken processes down with it: run it alone
 	decodeErr error // the row could not be read
 	cancel    context.CancelCauseFunc
@@ -44,13 +45,14 @@ type claims struct {
 	mu   sync.Mutex
 	open map[int64]*openClaim
 	busy atomic.Int64 // claims whose handlers have not ended
+	pace *pace
 
 	closed  chan struct{} // closed, if anybody watches, when a claim closes
 	watched bool
 }
 
-func newClaims() *claims {
-	return &claims{open: make(map[int64]*openClaim), closed: make(chan struct{})}
+func newClaims(pace *pace) *claims {
+	return &claims{pace: pace, open: make(map[int64]*openClaim), closed: make(chan struct{})}
 }
 
 // add opens a claim, or reports false if the job has one already.
@@ -62,6 +64,7 @@ func (c *claims) add(oc *openClaim) bool {
 	}
 	c.open[oc.JobID] = oc
 	c.busy.Add(1)
+	c.pace.took(oc.queue)
 	return true
 }
 
@@ -121,6 +124,7 @@ func (c *claims) all() []*openClaim {
 func (c *claims) markReturned(oc *openClaim) {
 	if oc.returned.CompareAndSwap(false, true) {
 		c.busy.Add(-1)
+		c.pace.freed(oc.queue)
 	}
 }
 
@@ -174,6 +178,7 @@ func newClaim(row *rivertype.JobRow, instance string, decodeErr error, lost func
 			Lost:  lost,
 		},
 		kind:      row.Kind,
+		queue:     row.Queue,
 		suspect:   meta.Lost >= suspectAfter,
 		decodeErr: decodeErr,
 	}

@@ -38,5 +38,10 @@ func (d *driver[TTx]) PluginInit(archetype *baseservice.Archetype) {
 	}
 }
 
+// GetListener implements riverdriver.Driver.
+func (d *driver[TTx]) GetListener(params *riverdriver.GetListenenerParams) riverdriver.Listener {
+	return &nudgedListener{Listener: d.Driver.GetListener(params), nudges: &d.pilot.core.nudges}
+}
+
 // PluginPilot implements River's driver plugin.
 func (d *driver[TTx]) PluginPilot() riverpilot.Pilot { return d.pilot }

@@ -76,6 +76,8 @@ type core struct {
 
 	claims  *claims
 	gate    *gate
+	pace    *pace
+	nudges  nudges
 	lease   *lease
 	lock    *dispatchLock
 	tally   *tally
@@ -90,6 +92,9 @@ type core struct {
 }
 
 func (c *core) sqlite() bool { return c.db.Dialect() == dbtx.SQLite }
+
+// paced says that River looks at the queues when it is nudged.
+func (c *core) paced() bool { return !c.pollOnly && !c.sqlite() }
 
 // New prepares an engine. It asks the database nothing; the schema must be
 // migrated before Start.
@@ -148,8 +153,10 @@ func newCore(config Config, registry *outbox.Registry, db dbtx.DB) (*core, error
 	c := &core{
 		config: config, db: db, log: config.Telemetry.Logger, instance: instanceID(config.Name),
 		deliveries: deliveries(registry), destinations: config.Relay.destinations(registry), unpublished: config.Relay.unpublished(registry),
-		claims: newClaims(), mostUnstored: max(leastUnstored, config.BatchSize), pollOnly: config.River.PollOnly,
+		mostUnstored: max(leastUnstored, config.BatchSize), pollOnly: config.River.PollOnly,
 	}
+	c.pace = newPace(c)
+	c.claims = newClaims(c.pace)
 	c.gate, c.lease = newGate(c), &lease{core: c}
 	c.lock = newDispatchLock(c) // which may shut the gate
 	var err error
@@ -184,9 +191,13 @@ func (c *core) workers(runner *jobs.Runner, kinds []string) (*river.Workers, err
 }
 
 func (c *core) riverConfig(workers *river.Workers, schema string, once bool) *river.Config {
+	slots, cooldown := 1, min(lookApart, c.config.PollInterval)
+	if c.paced() { // the gate limits the workers, the pace the fetches: River's own limits stay out of their way
+		slots, cooldown = 2, time.Millisecond
+	}
 	queues := make(map[string]river.QueueConfig, len(c.config.Queues))
 	for name, limit := range c.config.Queues {
-		queues[name] = river.QueueConfig{MaxWorkers: limit}
+		queues[name] = river.QueueConfig{MaxWorkers: min(slots*limit, river.QueueNumWorkersMax)}
 	}
 	config := &river.Config{
 		ID:                  c.instance,
@@ -197,7 +208,7 @@ func (c *core) riverConfig(workers *river.Workers, schema string, once bool) *ri
 		PollOnly:            c.pollOnly,
 		Logger:              c.log,
 		FetchOnlyKnownKinds: true,
-		FetchCooldown:       min(5*time.Millisecond, c.config.PollInterval),
+		FetchCooldown:       cooldown,
 		FetchPollInterval:   c.config.PollInterval,
 		JobTimeout:          -1,
 		SoftStopTimeout:     c.config.ShutdownTimeout,

@@ -3,15 +3,16 @@ package engine
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 )
 
 // gate holds claims back. Whatever closes it, no claim is taken and no attempt
 // is used.
 type gate struct {
-	core *core
+	core     *core
+	reserved atomic.Int64 // room given to fetches under way
 
 	mu         sync.Mutex
-	reserved   int             // room given to fetches under way
 	begun      int             // fetches begun so far
 	underWay   map[int]bool    // by their number
 	dry        map[string]bool // queues whose last fetch found less than it asked for
@@ -37,41 +38,59 @@ type pass struct {
 	queue                 string
 	number, room, claimed int
 	counted               bool // as an iteration
+	putOff                bool // it is no fetch: it is not time for one
 	err                   error
 }
 
 // enter gives a fetch room for at most asked claims, possibly none. Every fetch
-// counts as an iteration, empty or not.
+// counts as an iteration, empty or not, unless it is put off.
 func (g *gate) enter(queue string, asked int) *pass {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	p := &pass{queue: queue, number: g.begun, room: max(0, min(asked, g.room()))}
+	p := &pass{queue: queue, number: g.begun}
+	if g.isOpen() {
+		p.room = max(0, min(asked, g.room(queue)))
+		if g.core.paced() && !g.core.pace.begin(queue, p.room) {
+			return &pass{putOff: true}
+		}
+	}
 	if p.counted = !g.spent(); p.counted {
 		g.iterations++
 	}
-	g.reserved += p.room
+	g.reserved.Add(int64(p.room))
 	g.begun++
 	g.underWay[p.number] = p.counted
 	return p
 }
 
-func (g *gate) room() int {
+func (g *gate) isOpen() bool {
 	c := g.core
-	if g.stopped || len(g.reasons) > 0 || g.spent() || c.lease.lost() != nil || !c.lock.sure() || c.claims.suspects() > 0 {
-		return 0
-	}
-	if c.backlog() != nil {
-		return 0
-	}
-	room := c.config.BatchSize - int(c.claims.busy.Load()) - g.reserved
+	return !g.stopped && len(g.reasons) == 0 && !g.spent() && c.lease.lost() == nil && c.lock.sure() && c.claims.suspects() == 0 && c.backlog() == nil
+}
+
+func (g *gate) room(queue string) int {
+	room := min(g.core.free(), g.core.pace.free(queue))
 	if g.budget != unlimited {
-		room = min(room, g.budget-g.reserved)
+		room = min(room, g.budget-int(g.reserved.Load()))
 	}
 	return room
 }
 
+// free is how many more claims the process may have.
+func (c *core) free() int {
+	return c.config.BatchSize - int(c.claims.busy.Load()) - int(c.gate.reserved.Load())
+}
+
 // leave ends a fetch.
 func (g *gate) leave(p *pass) {
+	if p.putOff {
+		return
+	}
+	defer func() {
+		if g.core.paced() && p.room > 0 {
+			g.core.pace.end(p.queue, p.claimed == p.room)
+		}
+	}()
 	d := Counters{Claimed: int64(p.claimed)}
 	if p.counted {
 		d.Iterations = 1
@@ -79,7 +98,7 @@ func (g *gate) leave(p *pass) {
 	g.core.tally.add(context.Background(), d)
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.reserved -= p.room
+	g.reserved.Add(-int64(p.room))
 	delete(g.underWay, p.number)
 	if p.err != nil || p.room > 0 {
 		g.failing = p.err

@@ -1,0 +1,126 @@
+package engine
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// lookApart is how long after a look at a queue the next one comes at the
+	// earliest, unless more is known to wait there. It does what River's cooldown
+	// does.
+	lookApart = 5 * time.Millisecond
+
+	// worthALook is how many free places are worth a look at a queue where more is
+	// known to wait.
+	worthALook = 100
+)
+
+// pace says when a queue is looked at, where River can be nudged. By itself River
+// looks as soon as one of its workers is free, and finds the others free when the
+// answer comes: with short work every second look brings one job. Here a queue
+// where more is known to wait is looked at once a good part of the places is free,
+// and any queue with a free place lookApart after the last look.
+type pace struct {
+	core   *core
+	queues map[string]*queuePace
+
+	putOff atomic.Int64 // how many queues wait for a look
+	mu     sync.Mutex   // guards what changes in queues
+}
+
+// queuePace is one queue's part.
+type queuePace struct {
+	name   string
+	limit  int
+	enough int          // free places that are worth a look
+	busy   atomic.Int64 // claims whose handlers have not ended
+
+	looked time.Time // when the last look ended
+	more   bool      // it filled all its places
+	putOff bool      // a look is due, and is asked for once there is reason to
+}
+
+func newPace(c *core) *pace {
+	p := &pace{core: c, queues: make(map[string]*queuePace)}
+	for name, limit := range c.config.Queues {
+		p.queues[name] = &queuePace{name: name, limit: limit, enough: max(1, min(worthALook, limit*3/4))}
+	}
+	return p
+}
+
+// free is how many more claims the queue may have.
+func (p *pace) free(queue string) int {
+	q := p.queues[queue]
+	return q.limit - int(q.busy.Load())
+}
+
+// begin says whether to look at the queue, for as many claims as there is room
+// for. If not, River is nudged when it is time.
+func (p *pace) begin(queue string, room int) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	q := p.queues[queue]
+	if q.due(room) {
+		p.setPutOff(q, false)
+		return true
+	}
+	p.setPutOff(q, true)
+	return false
+}
+
+func (q *queuePace) due(room int) bool {
+	return room > 0 && (time.Since(q.looked) >= lookApart || q.more && room >= q.enough)
+}
+
+// end notes what a look brought.
+func (p *pace) end(queue string, full bool) {
+	p.mu.Lock()
+	q := p.queues[queue]
+	q.looked, q.more = time.Now(), full
+	if full {
+		p.setPutOff(q, true)
+	}
+	p.mu.Unlock()
+	p.wake()
+}
+
+func (p *pace) setPutOff(q *queuePace, putOff bool) {
+	switch {
+	case putOff && !q.putOff:
+		p.putOff.Add(1)
+		time.AfterFunc(lookApart, p.wake)
+	case !putOff && q.putOff:
+		p.putOff.Add(-1)
+	}
+	q.putOff = putOff
+}
+
+// took and freed count the places that claims take.
+func (p *pace) took(queue string) { p.queues[queue].busy.Add(1) }
+
+func (p *pace) freed(queue string) {
+	p.queues[queue].busy.Add(-1)
+	if p.putOff.Load() > 0 {
+		p.wake()
+	}
+}
+
+// wake asks for a look at the queue that has waited longest of those where it is
+// time.
+func (p *pace) wake() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var next *queuePace
+	for _, q := range p.queues {
+		room := min(p.core.free(), p.free(q.name))
+		if q.putOff && q.due(room) && (next == nil || q.looked.Before(next.looked)) {
+			next = q
+		}
+	}
+	if next != nil {
+		p.setPutOff(next, false)
+		p.core.nudges.nudge(next.name)
+	}
+}

@@ -1,0 +1,118 @@
+package engine_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/oxbow-jobs/oxbow/engine"
+	"github.com/oxbow-jobs/oxbow/internal/dbtest"
+	"github.com/oxbow-jobs/oxbow/outbox"
+)
+
+// listening is a bundle on a database where River hears nudges.
+func listening(t *testing.T) *bundle {
+	pg := dbtest.PostgresSchema(t)
+	return setup(t, dbtest.DB{DB: pg.DB, Name: "PostgresSchema", Postgres: pg})
+}
+
+// most counts how many handlers of each kind run at once.
+type most struct {
+	mu        sync.Mutex
+	now, seen map[string]int
+}
+
+func (m *most) enter(names ...string) (leave func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, name := range names {
+		m.now[name]++
+		m.seen[name] = max(m.seen[name], m.now[name])
+	}
+	return func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		for _, name := range names {
+			m.now[name]--
+		}
+	}
+}
+
+// No poll takes place in this test's time and nothing is notified, so all but the
+// first look at each queue was asked for. The queues together have more places
+// than the process, and neither is left out.
+func TestQueuesAreEmptiedWithoutAPoll(t *testing.T) {
+	t.Parallel()
+	b, running := listening(t), &most{now: map[string]int{}, seen: map[string]int{}}
+	work := func(queue string) func(context.Context, outbox.Event[probe]) error {
+		return func(context.Context, outbox.Event[probe]) error {
+			defer running.enter(queue, "all")()
+			<-time.After(time.Millisecond) // beside others
+			return nil
+		}
+	}
+	e := b.engine(b.app(behaviours{"narrow": work("narrow"), "wide": work("wide")}), func(c *engine.Config) {
+		c.PollInterval, c.BatchSize, c.Queues = time.Hour, 8, map[string]int{"narrow": 3, "wide": 8}
+	})
+	for range 50 {
+		b.insert(e, "narrow", &outbox.InsertOpts{Queue: "narrow"})
+		b.insert(e, "wide", &outbox.InsertOpts{Queue: "wide"})
+	}
+	require.NoError(t, e.Start(t.Context()))
+	defer func() { _ = e.StopNow(context.Background()) }()
+	require.Eventually(t, func() bool { return e.Counters().Published == 100 }, waitFor, tick)
+	require.Equal(t, 3, running.seen["narrow"])
+	require.LessOrEqual(t, running.seen["wide"], 8)
+	require.Equal(t, 8, running.seen["all"])
+}
+
+// Notifications and nudges come over the same connection.
+func TestNoNotificationIsLostBetweenNudges(t *testing.T) {
+	t.Parallel()
+	b := listening(t)
+	e := b.start(b.app(nil), func(c *engine.Config) { c.PollInterval, c.BatchSize = time.Hour, 2 })
+	registry := outbox.NewRegistry()
+	require.NoError(t, outbox.Register[probe](registry, nil))
+	client, err := outbox.NewClient(b.db.Postgres, registry, &outbox.Config{NotifyInterval: time.Millisecond, Logger: quiet()})
+	require.NoError(t, err)
+	burst := make([]outbox.InsertParams, 5) // which takes three looks
+	for i := range burst {
+		burst[i].Payload = probe{}
+	}
+	for round := range 100 {
+		_, err := client.InsertMany(as(t.Context()), burst)
+		require.NoError(t, err)
+		require.Eventually(t, func() bool { return int(e.Counters().Claimed) == (round+1)*len(burst) }, waitFor, time.Millisecond)
+	}
+}
+
+// A worker that has no place free does not look, and what it does not do is no
+// iteration.
+func TestAFullWorkerUsesUpNoIterations(t *testing.T) {
+	t.Parallel()
+	b, release := listening(t), make(chan struct{})
+	e := b.engine(b.app(behaviours{"wait": func(context.Context, outbox.Event[probe]) error { <-release; return nil }}),
+		func(c *engine.Config) { c.BatchSize, c.MaxIterations = 1, 2 })
+	for range 3 {
+		b.insert(e, "wait", nil)
+	}
+	require.NoError(t, e.Start(t.Context()))
+	defer func() { _ = e.StopNow(context.Background()) }()
+	ended := func() bool {
+		select {
+		case <-e.Ended():
+			return true
+		default:
+			return false
+		}
+	}
+	require.Eventually(t, func() bool { return e.Counters().Claimed == 1 }, waitFor, tick)
+	require.Never(t, ended, 400*time.Millisecond, tick)
+	close(release)
+	require.Eventually(t, ended, waitFor, tick)
+	require.Eventually(t, func() bool { return e.Counters().Published == 2 }, waitFor, tick)
+	require.EqualValues(t, 2, e.Counters().Iterations)
+}
