@@ -50,7 +50,7 @@ func registerGauges(meter metric.Meter, operator *operate.Operator, logger *slog
 		return gauge
 	}
 	g.events = whole("oxbow_events", "Events by status, estimated where there are more than 100,000")
-	g.unclaimable = whole("oxbow_unclaimable_kinds", "Available events and inbox messages by kind, of kinds that no living instance can work")
+	g.unclaimable = whole("oxbow_unclaimable_kinds", "Available events and inbox messages by kind and queue that no living instance works: none has handlers for the kind and reads the queue")
 	g.instances = whole("oxbow_instances_alive", "Instances whose lease runs")
 	g.inDoubt = whole("oxbow_in_doubt_effects", "Side effects that an operator must resolve")
 	g.oldestPending = seconds("oxbow_oldest_pending_age", "How long the pending event that has been due the longest has been due.")
@@ -76,8 +76,8 @@ func (g *gauges) observe(ctx context.Context, observer metric.Observer) error {
 	} {
 		observer.ObserveInt64(g.events, n, metric.WithAttributes(attribute.String("status", string(status))))
 	}
-	for kind, n := range now.Unclaimable {
-		observer.ObserveInt64(g.unclaimable, n, metric.WithAttributes(attribute.String("kind", kind)))
+	for waiting, n := range now.Unclaimable {
+		observer.ObserveInt64(g.unclaimable, n, metric.WithAttributes(attribute.String("kind", waiting.Kind), attribute.String("queue", waiting.Queue)))
 	}
 	observer.ObserveInt64(g.instances, now.InstancesAlive)
 	observer.ObserveInt64(g.inDoubt, now.InDoubtEffects)

@@ -40,7 +40,7 @@ VALUES ('t', 'outbox', 'm', 'h', 'e', 'in_doubt', 'at_most_once')`)
 		body, err := io.ReadAll(resp.Body)
 		require.NoError(t, err)
 		for _, line := range []string{
-			`oxbow_unclaimable_kinds{kind="outbox/lab.gone/v9"} 1`, `oxbow_instances_alive 1`, `oxbow_in_doubt_effects 1`,
+			`oxbow_unclaimable_kinds{kind="outbox/lab.gone/v9",queue="default"} 1`, `oxbow_instances_alive 1`, `oxbow_in_doubt_effects 1`,
 			`oxbow_events{status="pending"} 1`, `oxbow_events{status="dead_letter"} 1`,
 		} {
 			require.Contains(t, string(body), line+"\n")

@@ -23,9 +23,9 @@ type Gauges struct {
 
 	OldestDeadLetterAgeSeconds float64 // 0 if there is none
 
-	// Unclaimable counts available events and inbox messages by kind, of kinds
-	// that no living instance can work.
-	Unclaimable map[string]int64
+	// Unclaimable counts the available events and inbox messages that no living
+	// instance works: none has handlers for the kind and reads the queue.
+	Unclaimable map[KindInQueue]int64
 
 	InstancesAlive int64 // with a lease that runs
 	InDoubtEffects int64 // of events and inbox messages; at most ExactUpTo
@@ -34,13 +34,16 @@ type Gauges struct {
 	Estimated []string
 }
 
+// KindInQueue is a River job kind in one queue.
+type KindInQueue struct{ Kind, Queue string }
+
 // Gauges reads what the metrics say without ever scanning River's table: what
 // waits, runs or is dead is read through indexes, at most ExactUpTo rows of each
 // state, and published events are not read at all once there are many rows.
 func (o *Operator) Gauges(ctx context.Context) (*Gauges, error) {
 	var g *Gauges
 	err := o.throughIndexes(ctx, func(ctx context.Context, tx dbtx.Tx) error {
-		r := &gaugeReader{tx: tx, cap: ExactUpTo, prefix: Scope{}.kindPrefix(), gauges: &Gauges{Unclaimable: map[string]int64{}}}
+		r := &gaugeReader{tx: tx, cap: ExactUpTo, prefix: Scope{}.kindPrefix(), gauges: &Gauges{Unclaimable: map[KindInQueue]int64{}}}
 		g = r.gauges
 		return r.read(ctx)
 	})
@@ -74,7 +77,7 @@ type gaugeReader struct {
 	prefix string // of the kinds that Stats counts
 	gauges *Gauges
 
-	available map[string]int64 // by kind
+	available map[KindInQueue]int64
 }
 
 func (r *gaugeReader) read(ctx context.Context) error {
@@ -91,9 +94,9 @@ func (r *gaugeReader) read(ctx context.Context) error {
 	return nil
 }
 
-// ofKind is what a sample says about the jobs of one kind.
+// ofKind is what a sample says about the jobs of one kind in one queue.
 type ofKind struct {
-	kind          string
+	KindInQueue
 	total, failed int64
 	oldest        dbtx.NullTime
 }
@@ -108,7 +111,7 @@ func (r *gaugeReader) sample(ctx context.Context, query *dbtx.SQL, args ...any) 
 	var all int64
 	for rows.Next() {
 		var k ofKind
-		if err := rows.Scan(&k.kind, &k.total, &k.failed, &k.oldest); err != nil {
+		if err := rows.Scan(&k.Kind, &k.Queue, &k.total, &k.failed, &k.oldest); err != nil {
 			return nil, false, err
 		}
 		all += k.total
@@ -140,9 +143,9 @@ func (r *gaugeReader) readState(ctx context.Context, state string) error {
 		g.Failed += failed
 	}
 	if state == "available" {
-		r.available = map[string]int64{}
+		r.available = map[KindInQueue]int64{}
 		for _, k := range kinds {
-			r.available[k.kind] = k.total
+			r.available[k.KindInQueue] = k.total
 		}
 	}
 	return nil
@@ -151,7 +154,7 @@ func (r *gaugeReader) readState(ctx context.Context, state string) error {
 // ours sums the kinds that Stats counts.
 func (r *gaugeReader) ours(kinds []ofKind) (total, failed int64) {
 	for _, k := range kinds {
-		if strings.HasPrefix(k.kind, r.prefix) {
+		if strings.HasPrefix(k.Kind, r.prefix) {
 			total, failed = total+k.total, failed+k.failed
 		}
 	}
@@ -166,7 +169,7 @@ func (r *gaugeReader) readDead(ctx context.Context) error {
 	g := r.gauges
 	g.DeadLetter, _ = r.ours(kinds)
 	for _, k := range kinds {
-		if strings.HasPrefix(k.kind, r.prefix) && !k.oldest.IsZero() {
+		if strings.HasPrefix(k.Kind, r.prefix) && !k.oldest.IsZero() {
 			g.OldestDeadLetterAgeSeconds = max(g.OldestDeadLetterAgeSeconds, time.Since(k.oldest.Time).Seconds())
 		}
 	}
@@ -200,7 +203,7 @@ func (r *gaugeReader) readInstances(ctx context.Context) error {
 		return fmt.Errorf("list the living instances: %w", err)
 	}
 	defer rows.Close()
-	known := map[string]bool{}
+	worked := map[KindInQueue]bool{}
 	for rows.Next() {
 		var details string
 		if err := rows.Scan(&details); err != nil {
@@ -208,16 +211,19 @@ func (r *gaugeReader) readInstances(ctx context.Context) error {
 		}
 		r.gauges.InstancesAlive++
 		var words struct {
-			Kinds []string `json:"kinds"`
+			Kinds  []string       `json:"kinds"`
+			Queues map[string]int `json:"queues"`
 		}
 		_ = json.Unmarshal([]byte(details), &words) // an instance of another version may say it otherwise
 		for _, kind := range words.Kinds {
-			known[kind] = true
+			for queue := range words.Queues {
+				worked[KindInQueue{kind, queue}] = true
+			}
 		}
 	}
-	for kind, n := range r.available {
-		if !known[kind] && (strings.HasPrefix(kind, "outbox/") || strings.HasPrefix(kind, "inbox/")) {
-			r.gauges.Unclaimable[kind] = n
+	for waiting, n := range r.available {
+		if !worked[waiting] && (strings.HasPrefix(waiting.Kind, "outbox/") || strings.HasPrefix(waiting.Kind, "inbox/")) {
+			r.gauges.Unclaimable[waiting] = n
 		}
 	}
 	return rows.Err()

@@ -10,9 +10,9 @@ var (
 	sqlSampleState = dbtx.Each(sampleState(exprFailed.postgres, "CAST($1::text AS {schema}river_job_state)"), sampleState(exprFailed.sqlite, "$1"))
 
 	sqlSampleDead = dbtx.Both(`
-SELECT j.kind, count(*), 0, min(j.finalized_at)
-FROM (SELECT kind, finalized_at FROM {schema}river_job WHERE state IN ('discarded', 'cancelled') ORDER BY finalized_at, id LIMIT $1) j
-GROUP BY j.kind`)
+SELECT j.kind, j.queue, count(*), 0, min(j.finalized_at)
+FROM (SELECT kind, queue, finalized_at FROM {schema}river_job WHERE state IN ('discarded', 'cancelled') ORDER BY finalized_at, id LIMIT $1) j
+GROUP BY j.kind, j.queue`)
 
 	// sqlOldestDue jumps from queue to queue along the index, and looks at the
 	// longest due events of each queue and priority; scheduled ones that are due
@@ -49,10 +49,10 @@ SELECT count(*) FROM (SELECT 1 FROM {schema}side_effects WHERE status = 'in_doub
 
 func sampleState(failed, state string) string {
 	return `
-SELECT j.kind, count(*), count(*) FILTER (WHERE ` + failed + `), min(j.scheduled_at)
-FROM (SELECT kind, metadata, errors, scheduled_at FROM {schema}river_job WHERE state = ` + state + `
+SELECT j.kind, j.queue, count(*), count(*) FILTER (WHERE ` + failed + `), min(j.scheduled_at)
+FROM (SELECT kind, queue, metadata, errors, scheduled_at FROM {schema}river_job WHERE state = ` + state + `
   ORDER BY queue, priority, scheduled_at, id LIMIT $2) j
-GROUP BY j.kind`
+GROUP BY j.kind, j.queue`
 }
 
 func oldestDue(failed, now, age string) string {

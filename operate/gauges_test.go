@@ -33,12 +33,16 @@ func TestGaugesAreExactWhileThereIsLittle(t *testing.T) {
 		b.insert(t, event{state: "discarded", diedAt: hour})
 		b.insert(t, event{state: "cancelled"})
 		b.insert(t, event{kind: "outbox/later.thing/v2"})
+		const known = "outbox/billing.invoice_created/v1"
+		b.insert(t, event{kind: known})
+		_, err := b.db.Exec(t.Context(), "UPDATE "+b.table("river_job")+" SET queue = 'nobodys' WHERE id = (SELECT max(id) FROM "+b.table("river_job")+")")
+		require.NoError(t, err)
 		b.instance(t, "alive", "alive", time.Minute)
 		b.instance(t, "late", "alive", -time.Minute)
 		b.instance(t, "gone", "lost", time.Minute)
-		_, err := b.db.Exec(t.Context(), "UPDATE "+b.table("process_heartbeats")+` SET details = '{"kinds":["outbox/billing.invoice_created/v1"]}' WHERE instance_id = 'alive'`)
+		_, err = b.db.Exec(t.Context(), "UPDATE "+b.table("process_heartbeats")+` SET details = '{"kinds":["`+known+`"],"queues":{"default":5}}' WHERE instance_id = 'alive'`)
 		require.NoError(t, err)
-		_, err = b.db.Exec(t.Context(), "UPDATE "+b.table("process_heartbeats")+` SET details = '{"kinds":["outbox/later.thing/v2"]}' WHERE instance_id <> 'alive'`)
+		_, err = b.db.Exec(t.Context(), "UPDATE "+b.table("process_heartbeats")+` SET details = '{"kinds":["outbox/later.thing/v2"],"queues":{"default":5,"nobodys":5}}' WHERE instance_id <> 'alive'`)
 		require.NoError(t, err)
 		b.effect(t, "e-1", "k", "in_doubt", "at_most_once", "gone")
 		b.effect(t, "e-2", "k", "succeeded", "at_most_once", "gone")
@@ -52,9 +56,12 @@ func TestGaugesAreExactWhileThereIsLittle(t *testing.T) {
 		require.InDelta(t, 600, g.OldestPendingAgeSeconds, 30)
 		exact.OldestPendingAgeSeconds = g.OldestPendingAgeSeconds
 		require.Equal(t, *exact, g.Stats)
-		require.Equal(t, operate.Stats{Pending: 6, Publishing: 1, Published: 2, Failed: 3, DeadLetter: 2, OldestPendingAgeSeconds: g.OldestPendingAgeSeconds}, g.Stats)
+		require.Equal(t, operate.Stats{Pending: 7, Publishing: 1, Published: 2, Failed: 3, DeadLetter: 2, OldestPendingAgeSeconds: g.OldestPendingAgeSeconds}, g.Stats)
 		require.InDelta(t, 3600, g.OldestDeadLetterAgeSeconds, 30)
-		require.Equal(t, map[string]int64{"outbox/later.thing/v2": 1, "inbox/shop/x.y/v1": 2}, g.Unclaimable)
+		require.Equal(t, map[operate.KindInQueue]int64{
+			{Kind: "outbox/later.thing/v2", Queue: "default"}: 1, {Kind: "inbox/shop/x.y/v1", Queue: "default"}: 2,
+			{Kind: known, Queue: "nobodys"}: 1,
+		}, g.Unclaimable)
 		require.EqualValues(t, 1, g.InstancesAlive)
 		require.EqualValues(t, 1, g.InDoubtEffects)
 	})
@@ -65,7 +72,7 @@ func TestGaugesOfAnEmptyDatabase(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, db dbtest.DB) {
 		g, err := setup(db).Gauges(t.Context())
 		require.NoError(t, err)
-		require.Equal(t, &operate.Gauges{Unclaimable: map[string]int64{}}, g)
+		require.Equal(t, &operate.Gauges{Unclaimable: map[operate.KindInQueue]int64{}}, g)
 	})
 }
 
@@ -137,7 +144,7 @@ func TestGaugesOfALargeBacklog(t *testing.T) {
 		require.Equal(t, []string{"available", "completed"}, g.Estimated)
 		require.InEpsilon(t, 130_001, g.Pending, 0.05)
 		require.InDelta(t, 7200, g.OldestPendingAgeSeconds, 60)
-		require.Contains(t, g.Unclaimable, kind)
+		require.Contains(t, g.Unclaimable, operate.KindInQueue{Kind: kind, Queue: "default"})
 	})
 }
 
