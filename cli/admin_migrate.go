@@ -100,10 +100,16 @@ func (p *Program) migrate(ctx context.Context, action string, opts *migrations.O
 		return err
 	}
 	result := migrateResult{Versions: done.Versions, DroppedIndexes: append([]string{}, done.DroppedIndexes...), Apps: []string{}}
-	for _, app := range p.apps {
-		result.Apps = append(result.Apps, app.Name)
+	if action == operate.ActionMigrateUp { // the way down leaves the apps' tables alone
+		for _, app := range p.apps {
+			result.Apps = append(result.Apps, app.Name)
+		}
 	}
-	return p.result(result, func(w io.Writer) { writeMigrated(w, result, target.String()) })
+	where := target.String()
+	if schema := p.common.schema; schema != "" {
+		where += ", schema " + schema + ","
+	}
+	return p.result(result, func(w io.Writer) { writeMigrated(w, result, where) })
 }
 
 // migrateDetails are the details of a migration in the operator log.

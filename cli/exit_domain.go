@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 
+	"github.com/oxbow-jobs/oxbow/engine"
 	"github.com/oxbow-jobs/oxbow/migrations"
 	"github.com/oxbow-jobs/oxbow/operate"
 	"github.com/oxbow-jobs/oxbow/outbox"
@@ -18,6 +19,7 @@ var domainErrors = []struct {
 	{outbox.ErrNoTaskContext, exitUsage, "usage"},
 	{outbox.ErrTooLarge, exitUsage, "too_large"},
 	{outbox.ErrEventConflict, exitRefused, "conflict"},
+	{engine.ErrDeliveryConflict, exitRefused, "conflict"},
 	{migrations.ErrInUse, exitRefused, "conflict"},
 	{migrations.ErrUnknownVersion, exitUsage, "usage"},
 	{operate.ErrNotFound, exitNotFound, "not_found"},

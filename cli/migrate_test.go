@@ -53,7 +53,10 @@ func TestPostgresIsMigratedOnPurposeOnly(t *testing.T) {
 	got = runProgram(t.Context(), Worker(testApps()...), vars, "dispatch-once", "--json")
 	require.JSONEq(t, `{"claimed":1,"published":1,"failed":0,"dead_lettered":0}`, got.stdout, "the apps' tables are there")
 
-	require.Zero(t, run("migrate", "down", "--to", "0", "--json").code)
+	var undone migrateResult
+	run("migrate", "down", "--to", "0", "--json").json(t, &undone)
+	require.Len(t, undone.Versions, 1)
+	require.Empty(t, undone.Apps, "the way down leaves the apps alone")
 	require.Equal(t, exitFailed, run("events", "stats").code)
 }
 

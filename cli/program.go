@@ -81,6 +81,9 @@ func (p *Program) runs(fn func(ctx context.Context, args []string) error) func(*
 		if _, err := p.logHandler(slog.LevelWarn); err != nil {
 			return err
 		}
+		if err := refuseEmpty(cmd.Flags()); err != nil {
+			return err
+		}
 		return fn(cmd.Context(), args)
 	}
 }

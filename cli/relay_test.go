@@ -55,9 +55,11 @@ func TestWorkersWithAnotherExchangeAreRefused(t *testing.T) {
 			b.admin("processes", "list", "--json").json(t, &page)
 			return len(page.Items) == 1
 		}, 20*time.Second, 20*time.Millisecond)
-		got := b.worker("run", "--relay", "lab.*", "--exchange", "two", "--json")
-		require.Equal(t, exitRefused, got.code, got.stderr)
-		require.Equal(t, "conflict", got.errorCode(t))
+		for _, command := range []string{"run", "dispatch-once"} {
+			got := b.worker(command, "--relay", "lab.*", "--exchange", "two", "--json")
+			require.Equal(t, exitRefused, got.code, got.stderr)
+			require.Equal(t, "conflict", got.errorCode(t))
+		}
 		bg.stop()
 		require.Zero(t, bg.wait(t).code)
 	})

@@ -63,7 +63,7 @@ func (p *Program) workUntilStopped(ctx context.Context, eng *engine.Engine) erro
 	// The engine ends by Stop, not with the context: cancelling that would cut
 	// off the handlers that a stop lets finish.
 	if err := eng.Start(context.WithoutCancel(ctx)); err != nil {
-		return startError(err)
+		return fmt.Errorf("start the worker: %w", err)
 	}
 	select {
 	case <-ctx.Done():
@@ -85,14 +85,6 @@ func (p *Program) workUntilStopped(ctx context.Context, eng *engine.Engine) erro
 		return &shownError{fmt.Errorf("stop the worker: %w", stopErr)}
 	}
 	return nil
-}
-
-// startError is why a worker did not start.
-func startError(err error) error {
-	if errors.Is(err, engine.ErrDeliveryConflict) {
-		return refusedf("conflict", "start the worker: %w", err)
-	}
-	return fmt.Errorf("start the worker: %w", err)
 }
 
 var (
