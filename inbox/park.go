@@ -18,13 +18,13 @@ var (
 	sqlPark = dbtx.Each(`
 INSERT INTO {schema}river_job (kind, args, errors, metadata, unique_key, max_attempts, queue, priority, state, tags, unique_states, created_at, scheduled_at, finalized_at)
 SELECT p.kind, p.args::jsonb, ARRAY[p.error::jsonb], jsonb_build_object('oxbow:dead_letter_reason', p.reason), p.key,
-  $6, $7, 1, CAST('discarded' AS {schema}river_job_state), '{}', B'11111111', clock_timestamp(), clock_timestamp(), clock_timestamp()
-FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bytea[]) AS p(kind, args, error, reason, key)
+  p.max_attempts, $7, 1, CAST('discarded' AS {schema}river_job_state), '{}', B'11111111', clock_timestamp(), clock_timestamp(), clock_timestamp()
+FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bytea[], $6::int[]) AS p(kind, args, error, reason, key, max_attempts)
 ON CONFLICT DO NOTHING
 RETURNING unique_key`, `
 INSERT INTO river_job (kind, args, errors, metadata, unique_key, max_attempts, queue, priority, state, tags, unique_states, created_at, scheduled_at, finalized_at)
 SELECT p.value ->> 'kind', jsonb(p.value ->> 'args'), jsonb_array(jsonb(p.value ->> 'error')), jsonb_object('oxbow:dead_letter_reason', p.value ->> 'reason'), unhex(p.value ->> 'key'),
-  $2, $3, 1, 'discarded', jsonb('[]'), 255, datetime('now', 'subsec'), datetime('now', 'subsec'), datetime('now', 'subsec')
+  p.value ->> 'max_attempts', $2, 1, 'discarded', jsonb('[]'), 255, datetime('now', 'subsec'), datetime('now', 'subsec'), datetime('now', 'subsec')
 FROM json_each($1) p WHERE true
 ON CONFLICT DO NOTHING
 RETURNING unique_key`)
@@ -40,13 +40,13 @@ func (r *Receiver) park(ctx context.Context, tx dbtx.Tx, letters []*letter) erro
 	var rows parkedRows
 	for i, l := range letters {
 		byKey[l.key] = l
-		if err := rows.add(r.sub.Consumer, l); err != nil {
+		if err := rows.add(r.sub.Consumer, l, r.maxAttempts(l)); err != nil {
 			return err
 		}
 		if rows.size < parkBytes && i < len(letters)-1 {
 			continue
 		}
-		keys, err := rows.insert(ctx, tx, r.config)
+		keys, err := rows.insert(ctx, tx, r.config.Queue)
 		if err != nil {
 			return fmt.Errorf("park messages: %w", err)
 		}
@@ -67,10 +67,11 @@ func (r *Receiver) park(ctx context.Context, tx dbtx.Tx, letters []*letter) erro
 type parkedRows struct {
 	kinds, args, errors, reasons []string
 	keys                         [][]byte
+	maxAttempts                  []int
 	size                         int
 }
 
-func (p *parkedRows) add(consumer string, l *letter) error {
+func (p *parkedRows) add(consumer string, l *letter, maxAttempts int) error {
 	encoded, err := l.args(consumer)
 	if err != nil {
 		return err
@@ -82,18 +83,19 @@ func (p *parkedRows) add(consumer string, l *letter) error {
 		return err
 	}
 	p.kinds, p.args, p.errors = append(p.kinds, l.kind), append(p.args, string(encoded)), append(p.errors, string(text))
-	p.reasons, p.keys = append(p.reasons, string(l.refusal.Reason)), append(p.keys, l.key[:])
+	p.reasons, p.keys, p.maxAttempts = append(p.reasons, string(l.refusal.Reason)), append(p.keys, l.key[:]), append(p.maxAttempts, maxAttempts)
 	p.size += len(encoded)
 	return nil
 }
 
-func (p *parkedRows) insert(ctx context.Context, tx dbtx.Tx, cfg Config) ([][16]byte, error) {
-	args := []any{p.kinds, p.args, p.errors, p.reasons, p.keys, cfg.MaxAttempts, cfg.Queue}
+func (p *parkedRows) insert(ctx context.Context, tx dbtx.Tx, queue string) ([][16]byte, error) {
+	args := []any{p.kinds, p.args, p.errors, p.reasons, p.keys, p.maxAttempts, queue}
 	if tx.Dialect() == dbtx.SQLite {
-		list := make([]map[string]string, len(p.keys))
+		list := make([]map[string]any, len(p.keys))
 		for i := range p.keys {
-			list[i] = map[string]string{
-				"kind": p.kinds[i], "args": p.args[i], "error": p.errors[i], "reason": p.reasons[i], "key": hex.EncodeToString(p.keys[i]),
+			list[i] = map[string]any{
+				"kind": p.kinds[i], "args": p.args[i], "error": p.errors[i], "reason": p.reasons[i],
+				"key": hex.EncodeToString(p.keys[i]), "max_attempts": p.maxAttempts[i],
 			}
 		}
 		var text strings.Builder
@@ -102,7 +104,7 @@ func (p *parkedRows) insert(ctx context.Context, tx dbtx.Tx, cfg Config) ([][16]
 		if err := enc.Encode(list); err != nil {
 			return nil, err
 		}
-		args = []any{text.String(), cfg.MaxAttempts, cfg.Queue}
+		args = []any{text.String(), queue}
 	}
 	rows, err := tx.Query(ctx, sqlPark.For(tx), args...)
 	if err != nil {

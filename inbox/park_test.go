@@ -98,6 +98,7 @@ func testPoison[TTx any](t *testing.T, db *dbtx.Database[TTx]) {
 	}
 	results := b.receive(r, append(batch, message("good", `{"n":1}`))...)
 	require.Equal(t, inbox.Stored, results[len(batch)].Outcome)
+	budgets := 0
 	for i, name := range names {
 		require.Equal(t, inbox.Parked, results[i].Outcome, name)
 		detail, err := b.ops.Show(t.Context(), results[i].ID, scope)
@@ -107,6 +108,10 @@ func testPoison[TTx any](t *testing.T, db *dbtx.Database[TTx]) {
 		require.Equal(t, poisons()[name].reason, *record.DeadLetterReason, name)
 		require.NotNil(t, record.LastError, name)
 		require.NotEmpty(t, *record.LastError, name)
+		if record.EventType == "shop.order" && record.EventVersion == 1 {
+			budgets++
+			require.Equal(t, maxAttempts, record.MaxAttempts, name)
+		}
 		var kept struct {
 			Reason  string         `json:"reason"`
 			Body    string         `json:"body_base64"`
@@ -116,6 +121,7 @@ func testPoison[TTx any](t *testing.T, db *dbtx.Database[TTx]) {
 		require.Equal(t, base64.StdEncoding.EncodeToString(batch[i].Body), kept.Body, name)
 		require.Len(t, kept.Headers, len(batch[i].Headers), name)
 	}
+	require.NotZero(t, budgets, "the type says how often its messages are tried, parked or not")
 	page, err := b.ops.DeadLetters(t.Context(), operate.DeadLetterFilter{Scope: scope, Limit: 1000})
 	require.NoError(t, err)
 	require.Len(t, page.Items, len(batch))

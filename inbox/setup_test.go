@@ -58,6 +58,9 @@ type testBundle[TTx any] struct {
 	seen []handled
 }
 
+// maxAttempts is the budget of the type order.
+const maxAttempts = 7
+
 func setup[TTx any](t *testing.T, db *dbtx.Database[TTx]) *testBundle[TTx] {
 	return &testBundle[TTx]{t: t, db: db, ops: operate.New(db.DB)}
 }
@@ -72,7 +75,7 @@ func both(t *testing.T, pg func(*testing.T, *dbtx.Database[pgx.Tx]), lite func(*
 func (b *testBundle[TTx]) engine() *engine.Engine {
 	b.t.Helper()
 	app := jobs.App{Name: "test", Install: func(in *jobs.Installer) error {
-		if err := outbox.Register[order](in.Registry, nil); err != nil {
+		if err := outbox.Register[order](in.Registry, &outbox.TypeOptions{MaxAttempts: maxAttempts}); err != nil {
 			return err
 		}
 		for _, consumer := range []string{"billing", "shipping"} {
