@@ -43,7 +43,7 @@ func (f *workFlags) addTo(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringSliceVar(&f.installedApps, "installed-app", nil, "apps to run, of those compiled in (env "+envInstalledApps+"; default all)")
 	flags.StringSliceVar(&f.queues, "queue", nil, "queues to work with the most events of each in flight, as in default=100,slow=5 (default: default with the batch size)")
-	flags.StringVar(&f.batchSize, "batch-size", "", "the largest `number` of events in flight at a time (env "+envBatchSize+"; default 100; 400 in a process that only relays)")
+	flags.StringVar(&f.batchSize, "batch-size", "", "the largest `number` of events in flight at a time (env "+envBatchSize+"; default 100; 400 where the apps have nothing but events to relay)")
 	flags.StringVar(&f.idleSleep, "idle-sleep-seconds", "", "`seconds` between two looks at an idle queue (env "+envIdleSleep+"; default 0.25, on SQLite 0.1)")
 	flags.IntVar(&f.maxIterations, "max-iterations", 0, "end after this many fetches, empty or not (default: never)")
 	flags.StringVar(&f.instanceID, "instance-id", "", "this process's name, to which a random part is added (default: the host's name)")

@@ -188,7 +188,7 @@ func (l *lease) run(ctx context.Context) {
 		wait := every
 		if err := l.beat(ctx, conn); err != nil && ctx.Err() == nil {
 			wait = min(every, 500*time.Millisecond)
-			l.core.log.WarnContext(ctx, "the lease was not renewed", "error", err, "sure_for", max(l.remaining(), 0).Round(time.Millisecond))
+			l.core.log.WarnContext(ctx, "the lease was not renewed", "error", err, "sure_for", max(l.remaining(), 0).Round(time.Millisecond).String())
 		}
 		if pause.For(ctx, wait) != nil {
 			return
