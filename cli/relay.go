@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -54,7 +55,7 @@ func (p *Program) attachRelay(ctx context.Context, f *relayFlags, cfg *engine.Co
 	if url == "" && len(f.patterns) > 0 {
 		return stop, usagef("--relay needs a broker: give --amqp-url or %s, as in amqp://guest:guest@127.0.0.1:5672/", envAMQPURL)
 	}
-	if url == "" || !relays(registry) {
+	if url == "" || !slices.ContainsFunc(registry.Types(), (*outbox.Type).Relayed) {
 		return stop, nil // types to be relayed are left to workers that know a broker
 	}
 	publisher, err := rabbitmq.NewPublisher(&rabbitmq.Config{
@@ -78,16 +79,6 @@ func awaitBroker(ctx context.Context, cfg *engine.Config) {
 		defer cancel()
 		_ = publisher.Check(ctx)
 	}
-}
-
-// relays says whether any event type goes to a broker.
-func relays(registry *outbox.Registry) bool {
-	for _, t := range registry.Types() {
-		if t.Delivery != outbox.Local {
-			return true
-		}
-	}
-	return false
 }
 
 // registryOf holds the types of apps.

@@ -49,7 +49,7 @@ func onlyRelays(registry *outbox.Registry, handlers *jobs.Handlers, relayed map[
 func (r *Relay) destinations(registry *outbox.Registry) map[string]string {
 	all := make(map[string]string)
 	for _, t := range registry.Types() {
-		if t.Delivery != outbox.Local && r.Publisher != nil {
+		if t.Relayed() && r.Publisher != nil {
 			all[t.Name] = r.Publisher.Destination(t.Name)
 		}
 	}
@@ -60,7 +60,7 @@ func (r *Relay) destinations(registry *outbox.Registry) map[string]string {
 func (r *Relay) unpublished(registry *outbox.Registry) []string {
 	var names []string
 	for _, t := range registry.Types() {
-		if t.Delivery != outbox.Local && r.Publisher == nil {
+		if t.Relayed() && r.Publisher == nil {
 			names = append(names, t.Name)
 		}
 	}

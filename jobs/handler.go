@@ -169,7 +169,7 @@ func (s *Handlers) add(in *Installer, h *handler) error {
 func (s *Handlers) of(registry *outbox.Registry, msg *message) []*handler {
 	handlers := s.bySubject[subject{msg.scope, msg.Type}]
 	t, ok := registry.Lookup(msg.Type, msg.Version)
-	if msg.scope != ScopeOutbox || !ok || t.Delivery == outbox.Local {
+	if msg.scope != ScopeOutbox || !ok || !t.Relayed() {
 		return handlers
 	}
 	relay, ok := s.relay[msg.Type]
@@ -188,11 +188,10 @@ func (s *Handlers) of(registry *outbox.Registry, msg *message) []*handler {
 func (s *Handlers) Kinds(registry *outbox.Registry) []string {
 	var kinds []string
 	for _, t := range registry.Types() {
-		relayed := t.Delivery != outbox.Local
 		switch {
 		case t.Delivery == outbox.Relay && s.relay[t.Name] != nil,
 			t.Delivery == outbox.Both && s.relay[t.Name] != nil && s.able(registry, t, ScopeOutbox),
-			!relayed && s.able(registry, t, ScopeOutbox):
+			!t.Relayed() && s.able(registry, t, ScopeOutbox):
 			kinds = append(kinds, t.Kind())
 		}
 		for _, consumer := range s.Consumers() {

@@ -13,7 +13,7 @@ import (
 func (s *Handlers) Relay(registry *outbox.Registry, publisher outbox.Publisher) []string {
 	var kinds []string
 	for _, t := range registry.Types() {
-		if t.Delivery == outbox.Local {
+		if !t.Relayed() {
 			continue
 		}
 		kinds = append(kinds, t.Kind())

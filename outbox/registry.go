@@ -60,6 +60,10 @@ type Type struct {
 // Kind is the kind of the type's River jobs.
 func (t *Type) Kind() string { return Kind(t.Name, t.Version) }
 
+// Relayed says that the type's events are published to the broker, whether or not
+// they are handled too.
+func (t *Type) Relayed() bool { return t.Delivery != Local }
+
 type typeKey struct {
 	name    string
 	version int
