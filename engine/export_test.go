@@ -41,3 +41,15 @@ func (e *Engine) Limits() (int, map[string]int) {
 // SetMostUnstored changes at how many outcomes that are not stored nothing more is
 // claimed. For engines that are not started.
 func (e *Engine) SetMostUnstored(n int) { e.core.mostUnstored = n }
+
+// FailAFetch is a fetch that fails in an engine which may claim at most n more.
+func (e *Engine) FailAFetch(queue string, n int, err error) {
+	g := e.core.gate
+	g.setBudget(n)
+	p := g.enter(queue, 1)
+	p.err = err
+	g.leave(p)
+}
+
+// Fetching says which queues' last fetch failed.
+func (e *Engine) Fetching() error { return e.core.gate.fetching() }

@@ -2,6 +2,10 @@ package engine
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 )
@@ -13,11 +17,10 @@ type gate struct {
 	reserved atomic.Int64 // room given to fetches under way
 
 	mu         sync.Mutex
-	begun      int             // fetches begun so far
-	underWay   map[int]bool    // by their number
-	dry        map[string]bool // queues whose last fetch found less than it asked for
-	failure    error           // of the last fetch that failed
-	failing    error           // of the last fetch, if it failed
+	begun      int              // fetches begun so far
+	underWay   map[int]bool     // by their number
+	dry        map[string]bool  // queues whose last fetch found less than it asked for
+	failing    map[string]error // queues whose last fetch failed
 	iterations int
 
 	stopped bool
@@ -30,7 +33,7 @@ type gate struct {
 const unlimited = -1
 
 func newGate(c *core) *gate {
-	return &gate{core: c, underWay: make(map[int]bool), dry: make(map[string]bool), budget: unlimited, reasons: make(map[string]string), ended: make(chan struct{})}
+	return &gate{core: c, underWay: make(map[int]bool), dry: make(map[string]bool), failing: make(map[string]error), budget: unlimited, reasons: make(map[string]string), ended: make(chan struct{})}
 }
 
 // pass is one fetch's permission.
@@ -100,13 +103,14 @@ func (g *gate) leave(p *pass) {
 	defer g.mu.Unlock()
 	g.reserved.Add(-int64(p.room))
 	delete(g.underWay, p.number)
-	if p.err != nil || p.room > 0 {
-		g.failing = p.err
-	}
 	switch {
 	case p.err != nil:
-		g.failure = p.err
+		g.failing[p.queue] = p.err
+		if g.budget != unlimited {
+			g.stopped = true // DispatchOnce ends with this error: no later fetch may take it away
+		}
 	case p.room > 0:
+		delete(g.failing, p.queue)
 		g.dry[p.queue] = p.claimed < p.room
 	}
 	if g.budget != unlimited {
@@ -184,18 +188,15 @@ func (g *gate) drained() bool {
 	return (g.budget == 0 || empty == len(g.core.config.Queues)) && len(g.underWay) == 0 && g.core.claims.busy.Load() == 0
 }
 
-// fetching is the error of the last fetch, or nil if that went well.
+// fetching says which queues' last fetch failed, or is nil.
 func (g *gate) fetching() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.failing
-}
-
-// fetchFailure is the error of the last fetch that failed.
-func (g *gate) fetchFailure() error {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.failure
+	var errs []error
+	for _, queue := range slices.Sorted(maps.Keys(g.failing)) {
+		errs = append(errs, fmt.Errorf("the last fetch of the queue %s failed: %w", queue, g.failing[queue]))
+	}
+	return errors.Join(errs...)
 }
 
 // oldest is the number of the oldest fetch under way, or of the next one.

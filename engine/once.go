@@ -30,10 +30,10 @@ func (e *Engine) DispatchOnce(ctx context.Context) (Counters, error) {
 	if err := e.Start(ctx); err != nil {
 		return Counters{}, err
 	}
-	for !c.gate.drained() && c.gate.fetchFailure() == nil && pause.For(ctx, time.Millisecond) == nil {
+	for !c.gate.drained() && c.gate.fetching() == nil && pause.For(ctx, time.Millisecond) == nil {
 		continue
 	}
-	err = errors.Join(c.gate.fetchFailure(), e.Stop(context.WithoutCancel(ctx)))
+	err = errors.Join(c.gate.fetching(), e.Stop(context.WithoutCancel(ctx)))
 	return e.Counters(), err
 }
 

@@ -38,9 +38,7 @@ func (e *Engine) Ready(ctx context.Context) []Check {
 	for name, why := range c.gate.why() {
 		held = errors.Join(held, fmt.Errorf("%s: %s", name, why))
 	}
-	if err := c.gate.fetching(); err != nil {
-		held = errors.Join(held, fmt.Errorf("the last fetch failed: %w", err))
-	}
+	held = errors.Join(held, c.gate.fetching())
 	lease := c.lease.lost()
 	if lease != nil {
 		lease = errors.New("the lease cannot be proved: nothing is claimed until it is renewed")
