@@ -248,9 +248,7 @@ func (e *Engine) Start(ctx context.Context) error {
 	if err := c.agree(ctx); err != nil {
 		return err
 	}
-	if len(c.unpublished) > 0 {
-		c.log.WarnContext(ctx, "events are to be relayed and no broker is named here: they stay pending for other processes", "types", c.unpublished)
-	}
+	e.warnOfRelay(ctx)
 	if err := e.chooseListening(ctx); err != nil {
 		return err
 	}

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
+	"path"
 	"slices"
 
 	"github.com/oxbow-jobs/oxbow/dbtx"
@@ -73,6 +75,49 @@ func deliveries(registry *outbox.Registry) map[string]outbox.Delivery {
 		all[t.Name] = t.Delivery
 	}
 	return all
+}
+
+// router is a publisher that was told where the events of single types go.
+type router interface {
+	RoutedTypes() []string
+}
+
+// warnOfRelay says at the start which events, handlers and routes are left lying.
+// That the patterns' events are published instead of handled was asked for: it is
+// worth a line, but no warning.
+func (e *Engine) warnOfRelay(ctx context.Context) {
+	c := e.core
+	tell := func(level slog.Level, what string, types []string) {
+		if len(types) > 0 {
+			c.log.Log(ctx, level, what, "types", types)
+		}
+	}
+	tell(slog.LevelWarn, "events are to be relayed and no broker is named here: they stay pending for other processes", c.unpublished)
+
+	var declared, asked []string
+	for _, event := range e.handlers.Replaced(e.client.Registry()) {
+		if c.config.Relay.matches(event) {
+			asked = append(asked, event)
+		} else {
+			declared = append(declared, event)
+		}
+	}
+	tell(slog.LevelWarn, "handlers never run, because their event types are registered with the delivery relay: register these as both, or leave the handlers out", declared)
+	tell(slog.LevelInfo, "handlers do not run here: their events are published instead, as the relay patterns say", asked)
+
+	if publisher, ok := c.config.Relay.Publisher.(router); ok {
+		known := func(event string) bool { _, ok := c.deliveries[event]; return ok }
+		tell(slog.LevelWarn, "routes are never used, because no installed app registers their event types: correct the names, or install the app",
+			slices.DeleteFunc(publisher.RoutedTypes(), known))
+	}
+}
+
+// matches says that a pattern names the event type.
+func (r *Relay) matches(event string) bool {
+	return slices.ContainsFunc(r.Patterns, func(pattern string) bool {
+		match, _ := path.Match(pattern, event) // install has refused what is no pattern
+		return match
+	})
 }
 
 // workable leaves out the kinds that need a broker which takes no messages.

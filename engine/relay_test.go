@@ -3,6 +3,7 @@ package engine_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -64,4 +65,44 @@ func TestWithoutABrokerNothingIsRelayed(t *testing.T) {
 		}
 		require.ErrorContains(t, err, "events are to be relayed (test.probe) and no broker is named")
 	})
+}
+
+// routed is nowhere with routes of its own for some types.
+type routed struct {
+	nowhere
+	types []string
+}
+
+func (r routed) RoutedTypes() []string { return r.types }
+
+// What is registered, declared or routed for nothing is told at the start; what
+// the patterns ask for is no reason to warn.
+func TestTheStartTellsOfWhatTheRelayLeavesLying(t *testing.T) {
+	t.Parallel()
+	const neverRun, replaced, unused = "handlers never run", "handlers do not run here", "routes are never used"
+	for name, tt := range map[string]struct {
+		delivery outbox.Delivery
+		relay    engine.Relay
+		want     []string
+	}{
+		"ARelayedTypeWithAHandler":      {outbox.Relay, engine.Relay{Publisher: nowhere("x")}, []string{"level=WARN msg=\"" + neverRun}},
+		"AHandlerBesideTheRelay":        {outbox.Both, engine.Relay{Publisher: nowhere("x")}, nil},
+		"ALocalTypeThatAPatternRelays":  {outbox.Local, engine.Relay{Publisher: nowhere("x"), Patterns: []string{"test.*"}}, []string{"level=INFO msg=\"" + replaced}},
+		"ARelayedTypeThatAPatternNames": {outbox.Relay, engine.Relay{Publisher: nowhere("x"), Patterns: []string{"*"}}, []string{"level=INFO msg=\"" + replaced}},
+		"ARouteOfAnUnknownType":         {outbox.Both, engine.Relay{Publisher: routed{"x", []string{"test.prope", "test.probe"}}}, []string{"level=WARN msg=\"" + unused, "types=[test.prope]"}},
+		"ARouteOfAKnownType":            {outbox.Both, engine.Relay{Publisher: routed{"x", []string{"test.probe"}}}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			lite := dbtest.SQLite(t)
+			b, log := setup(t, dbtest.DB{DB: lite.DB, SQLite: lite}), &journal{}
+			b.start(b.probes(tt.delivery), func(c *engine.Config) { c.Relay, c.Telemetry.Logger = tt.relay, log.logger() })
+			text := log.String()
+			for _, want := range tt.want {
+				require.Contains(t, text, want)
+			}
+			told := strings.Count(text, neverRun) + strings.Count(text, replaced) + strings.Count(text, unused)
+			require.Equal(t, min(len(tt.want), 1), told, text)
+		})
+	}
 }

@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"context"
+	"slices"
 
 	"github.com/oxbow-jobs/oxbow/internal/claim"
 	"github.com/oxbow-jobs/oxbow/outbox"
@@ -25,4 +26,19 @@ func (s *Handlers) Relay(registry *outbox.Registry, publisher outbox.Publisher) 
 		}
 	}
 	return kinds
+}
+
+// Replaced returns the event types whose handlers do not run, because publishing
+// takes their place in every version.
+func (s *Handlers) Replaced(registry *outbox.Registry) []string {
+	types := registry.Types()
+	var names []string
+	for about := range s.bySubject {
+		runs := func(t *outbox.Type) bool { return t.Name == about.event && t.Delivery != outbox.Relay }
+		if about.scope == ScopeOutbox && !slices.ContainsFunc(types, runs) {
+			names = append(names, about.event)
+		}
+	}
+	slices.Sort(names)
+	return names
 }

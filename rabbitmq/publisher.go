@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -173,6 +175,9 @@ func (p *Publisher) setAvailable(err error) {
 
 // Destination is the exchange that events of a type go to.
 func (p *Publisher) Destination(eventType string) string { return p.routeOf(eventType).exchange }
+
+// RoutedTypes are the event types that have a Route of their own.
+func (p *Publisher) RoutedTypes() []string { return slices.Sorted(maps.Keys(p.routes)) }
 
 // Publish sends an event and returns nil once the broker has confirmed it and
 // routed it to a queue. See outbox.Publisher for its errors.

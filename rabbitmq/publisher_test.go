@@ -395,6 +395,14 @@ func TestConfigIsChecked(t *testing.T) {
 	require.ErrorContains(t, err, "URL is required")
 }
 
+func TestRoutedTypes(t *testing.T) {
+	t.Parallel()
+	p := (&testBundle{url: "amqp://guest:guest@127.0.0.1:1/"}).unready(t, func(c *rabbitmq.Config) {
+		c.Routes = map[string]rabbitmq.Route{"b": {Key: "x"}, "a": {}}
+	})
+	require.Equal(t, []string{"a", "b"}, p.RoutedTypes())
+}
+
 func TestDeclare(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
