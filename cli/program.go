@@ -5,10 +5,12 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/oxbow-jobs/oxbow/internal/dburl"
 	"github.com/oxbow-jobs/oxbow/jobs"
 )
 
@@ -66,11 +68,23 @@ func (p *Program) Run(ctx context.Context, args []string, stdout, stderr io.Writ
 		return exitDone
 	}
 	if !p.began {
-		err = usageError(err)
+		err = withoutSecrets(usageError(err), args)
 		// A flag before --json may be the wrong one, so it was perhaps not parsed.
 		p.common.json = wantsJSON(args)
 	}
 	return p.reportError(err)
+}
+
+// withoutSecrets hides the passwords of arguments that an error about the command
+// line repeats: of a connection string without quotes, say, of which the shell
+// made several.
+func withoutSecrets(err error, args []string) error {
+	text := err.Error()
+	for _, arg := range args {
+		hidden := dburl.Mask(arg)
+		text = strings.NewReplacer(strconv.Quote(arg), strconv.Quote(hidden), arg, hidden).Replace(text)
+	}
+	return usagef("%s", text)
 }
 
 // runs makes a command's function from one that returns an error: whatever it

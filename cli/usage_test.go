@@ -112,6 +112,7 @@ func TestWrongUsage(t *testing.T) {
 		{"LongExchange", "admin", []string{"broker", "declare", "--amqp-url", "amqp://127.0.0.1:1/", "--exchange", strings.Repeat("x", 256)}, nil, "usage", "--exchange: it has at most 255 bytes"},
 		{"LongQueue", "admin", []string{"broker", "declare", "--amqp-url", "amqp://127.0.0.1:1/", "--queue", strings.Repeat("x", 256)}, nil, "usage", "255 bytes"},
 		{"RelayToNoExchange", "worker", []string{"run", "--relay", "*", "--amqp-url", "amqp://127.0.0.1:1/", "--exchange", ""}, nil, "usage", "--exchange"},
+		{"KeywordsWithoutQuotes", "admin", []string{"events", "stats", "--database-url", "host=h", "password=secret"}, nil, "usage", `unknown command "password=***"`},
 		{"MigrateTo", "admin", []string{"migrate", "up", "--to", "-3"}, nil, "usage", "--to -3: no such version"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/oxbow-jobs/oxbow/inbox"
+	"github.com/oxbow-jobs/oxbow/internal/dburl"
 )
 
 // The times of a subscription.
@@ -53,7 +54,7 @@ func (c *Consumer) subscribed(soft, hard context.Context) error {
 	}()
 	s := &subscription{Consumer: c, conn: conn, tag: c.name + "-" + rand.Text()}
 	if err := conn.within(soft, rpcTimeout, s.open); err != nil {
-		return fmt.Errorf("oxbow: read the queue %s at %s: %w", c.config.Queue, masked(c.config.URL), explainQueue(err))
+		return fmt.Errorf("oxbow: read the queue %s at %s: %w", c.config.Queue, dburl.Mask(c.config.URL), explainQueue(err))
 	}
 	c.log.InfoContext(hard, "reading the queue", "prefetch", c.config.Prefetch)
 	c.setTrouble(nil)

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/oxbow-jobs/oxbow/internal/dburl"
 )
 
 // The times of a connection.
@@ -54,17 +56,8 @@ func parseURL(raw string) (amqp.URI, error) {
 	if errors.As(err, &parse) {
 		err = parse.Err
 	}
-	return amqp.URI{}, fmt.Errorf("oxbow: the URL is not of the form amqp://user:password@host:port/vhost: %w", err)
-}
-
-// masked is the URL without its password, for messages.
-func masked(raw string) string {
-	u, err := url.Parse(raw)
-	if err != nil {
-		return "the broker"
-	}
-	u.RawQuery = ""
-	return u.Redacted()
+	return amqp.URI{}, fmt.Errorf("oxbow: the URL is not of the form amqp://user:password@host:port/vhost, where / ? # @ in user or password are written as %%2F %%3F %%23 %%40: %s",
+		dburl.MaskReason(raw, err.Error()))
 }
 
 // dial connects. The name is shown among the broker's connections. The heartbeat
@@ -129,7 +122,7 @@ func dialThrough(ctx context.Context, params dialParams) (*connection, error) {
 		if s != nil {
 			s.drop()
 		}
-		return nil, fmt.Errorf("oxbow: connect to %s: %w", masked(params.shown), explain(err))
+		return nil, fmt.Errorf("oxbow: connect to %s: %w", dburl.Mask(params.shown), explain(err))
 	}
 	return &connection{
 		Connection: conn, socket: s,

@@ -12,6 +12,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/oxbow-jobs/oxbow/internal/dburl"
 	"github.com/oxbow-jobs/oxbow/outbox"
 )
 
@@ -167,7 +168,7 @@ func (p *Publisher) setAvailable(err error) {
 	close(before.changed)
 	switch {
 	case err == nil:
-		p.log.Info("the broker takes events", "broker", masked(p.config.URL), "exchange", p.config.Exchange)
+		p.log.Info("the broker takes events", "broker", dburl.Mask(p.config.URL), "exchange", p.config.Exchange)
 	case err != errConnecting && !errors.Is(err, ErrClosed):
 		p.log.Warn("the broker takes no events: those to be relayed stay pending", "error", err)
 	}

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/oxbow-jobs/oxbow/internal/dburl"
 )
 
 // checkInterval is how often a session looks at itself.
@@ -63,7 +65,7 @@ func (p *Publisher) lost(ctx context.Context, err error) {
 
 // named puts the broker's address before an error.
 func (p *Publisher) named(err error) error {
-	return fmt.Errorf("oxbow: %s: %w", masked(p.config.URL), err)
+	return fmt.Errorf("oxbow: %s: %w", dburl.Mask(p.config.URL), err)
 }
 
 // lossOf is the reason of a connection that is closed.

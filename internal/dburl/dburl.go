@@ -1,5 +1,6 @@
 // Package dburl reads the database URLs that Oxbow's programs take, opens what
-// they name, and words the errors that an operator meets on the way.
+// they name, and words the errors that an operator meets on the way, without the
+// passwords. What it hides in a URL it hides in a broker's too.
 //
 // It imports dbtx only.
 package dburl
@@ -84,11 +85,11 @@ func parseSQLite(raw string) (*Target, error) {
 	path, err := url.PathUnescape(rest)
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("%w %q: %s", ErrInvalid, raw, oneLine(err))
+		return nil, fmt.Errorf("%w %q: %s", ErrInvalid, Mask(raw), oneLine(err))
 	case path == "" || strings.HasSuffix(path, "/") || strings.ContainsRune(path, 0):
-		return nil, fmt.Errorf("%w %q: it names no file", ErrInvalid, raw)
+		return nil, fmt.Errorf("%w %q: it names no file", ErrInvalid, Mask(raw))
 	case path == ":memory:":
-		return nil, fmt.Errorf("%w %q: a database in memory ends with its process; name a file", ErrInvalid, raw)
+		return nil, fmt.Errorf("%w %q: a database in memory ends with its process; name a file", ErrInvalid, Mask(raw))
 	}
 	return &Target{Dialect: dbtx.SQLite, Path: path, raw: raw}, nil
 }

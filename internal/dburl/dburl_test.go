@@ -57,13 +57,17 @@ func TestParseRefuses(t *testing.T) {
 func TestMask(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, "postgres://me:***@h/x", dburl.Mask("postgres://me:s3cret@h/x"))
-	require.Equal(t, "postgres://h/x?password=***&user=me", dburl.Mask("postgres://h/x?user=me&password=s3cret"))
+	require.Equal(t, "postgres://h/x?user=me&password=***", dburl.Mask("postgres://h/x?user=me&password=s3cret"))
 	require.Equal(t, "postgres://me@h/x?sslmode=disable", dburl.Mask("postgres://me@h/x?sslmode=disable"))
 	require.Equal(t, "postgres://***@h/x", dburl.Mask("postgres://me:%zz@h/x"))
 	require.Equal(t, "postgres://h:5432/x?user=me@corp", dburl.Mask("postgres://h:5432/x?user=me@corp"))
 	require.Equal(t, "host=h password=*** dbname=x", dburl.Mask("host=h password=hunter2 dbname=x"))
 	require.Equal(t, "password=*** host=h sslpassword=***", dburl.Mask(`password = 'hun\'ter 2' host=h sslpassword=x\ y`))
 	require.Equal(t, "host=h dbname=x", dburl.Mask("host=h dbname=x"))
+	require.Equal(t, "amqps://me:***@h:5671/v%2Fh?heartbeat=5", dburl.Mask("amqps://me:s3cret@h:5671/v%2Fh?heartbeat=5"))
+	require.Equal(t, "postgres://me:***", dburl.Mask("postgres://me:s3cret/x"))
+	require.Equal(t, `invalid port "***" after host`, dburl.MaskReason("amqp://me:s3cret", `invalid port ":s3cret" after host`))
+	require.Equal(t, `parsing "x": invalid syntax`, dburl.MaskReason("postgres://h/x?connect_timeout=x", `parsing "x": invalid syntax`))
 }
 
 // Whatever is wrong with a connection string, its password is not repeated.
@@ -75,6 +79,9 @@ func TestPasswordsAreNeverPrinted(t *testing.T) {
 		"mysql://me:hunter2@h/x", "postgres://me:hunter2@h:notaport/x", "postgres://me:x/hunter2@h/x", "postgres://me:1#hunter2@h/x",
 		"postgres://me:1?hunter2@h/x", "postgres://me:a@b/hunter2@h", "postgres:me:hunter2@h/x", "postgres://h/x?password=hunter2&port=y",
 		"postgres://h:nope/x?password=hunter2", "postgres://h/x?password=hunter2&sslmode=odd", "me:hunter2@h/x", "sqlite://me:hunter2@x",
+		"postgres://me:hunter2", "postgres://me:hunter2/x", "postgres://me:hun hunter2", "postgres://me:12#hunter2", "postgres:me:hunter2",
+		"postgres://h/x?PASSWORD=hunter2", "postgres://h/x?password=hun;hunter2", "postgres://h/x?password=a#hunter2", "postgres://h/x?password=hun hunter2",
+		"amqp://me:hunter2", "amqp://me:12#hunter2@h/", "passwd=hunter2 host=h",
 	} {
 		require.NotContains(t, dburl.Mask(raw), "hunter2", raw)
 		target, err := dburl.Parse(raw)
