@@ -245,6 +245,9 @@ func (e *Engine) Start(ctx context.Context) error {
 	case fresh:
 	}
 	c := e.core
+	if err := c.checkPrivileges(ctx); err != nil {
+		return err
+	}
 	if err := c.agree(ctx); err != nil {
 		return err
 	}

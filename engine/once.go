@@ -16,6 +16,9 @@ func (e *Engine) DispatchOnce(ctx context.Context) (Counters, error) {
 		return Counters{}, err
 	}
 	c.gate.setBudget(c.config.BatchSize)
+	if err := c.checkPrivileges(ctx); err != nil { // Start asks too, but after the statements below
+		return Counters{}, err
+	}
 	if err := c.moveDue(ctx); err != nil {
 		return Counters{}, err
 	}
