@@ -105,6 +105,11 @@ func (e *Engine) warnOfRelay(ctx context.Context) {
 	tell(slog.LevelWarn, "handlers never run, because their event types are registered with the delivery relay: register these as both, or leave the handlers out", declared)
 	tell(slog.LevelInfo, "handlers do not run here: their events are published instead, as the relay patterns say", asked)
 
+	if len(c.relayed) > 0 {
+		if err := c.config.Relay.Publisher.Available(); err != nil { // no wonder at the start, unless nobody connects it
+			c.log.InfoContext(ctx, "events that are to be relayed wait for the broker", "error", err)
+		}
+	}
 	if publisher, ok := c.config.Relay.Publisher.(router); ok {
 		known := func(event string) bool { _, ok := c.deliveries[event]; return ok }
 		tell(slog.LevelWarn, "routes are never used, because no installed app registers their event types: correct the names, or install the app",

@@ -12,6 +12,7 @@ import (
 	"github.com/oxbow-jobs/oxbow/internal/dbtest"
 	"github.com/oxbow-jobs/oxbow/jobs"
 	"github.com/oxbow-jobs/oxbow/outbox"
+	"github.com/oxbow-jobs/oxbow/rabbitmq"
 )
 
 // nowhere is a publisher that never publishes, to an exchange of its name.
@@ -74,6 +75,17 @@ type routed struct {
 }
 
 func (r routed) RoutedTypes() []string { return r.types }
+
+// Without this line the events would stay pending and nothing would say why.
+func TestTheStartTellsOfAPublisherThatNobodyStarted(t *testing.T) {
+	t.Parallel()
+	publisher, err := rabbitmq.NewPublisher(&rabbitmq.Config{URL: "amqp://127.0.0.1/"})
+	require.NoError(t, err)
+	lite := dbtest.SQLite(t)
+	b, log := setup(t, dbtest.DB{DB: lite.DB, SQLite: lite}), &journal{}
+	b.start(b.probes(outbox.Both), func(c *engine.Config) { c.Relay.Publisher, c.Telemetry.Logger = publisher, log.logger() })
+	require.Contains(t, log.String(), "the publisher was not started")
+}
 
 // What is registered, declared or routed for nothing is told at the start; what
 // the patterns ask for is no reason to warn.
