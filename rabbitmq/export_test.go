@@ -34,12 +34,25 @@ func (p *Publisher) UnansweredOrphans() (n int) {
 	s := p.session.Load()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, orphan := range s.orphans {
-		if !orphan.freed {
-			n++
+	for _, all := range s.orphans {
+		for _, orphan := range all {
+			if !orphan.freed {
+				n++
+			}
 		}
 	}
 	return n
+}
+
+// InFlight is how many places in the channels are taken; -1 without a connection.
+func (p *Publisher) InFlight() int {
+	s := p.session.Load()
+	if s == nil {
+		return -1
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.inFlight
 }
 
 // AgeOrphans lets the answers that are kept be old, and returns how many messages
@@ -48,8 +61,10 @@ func (p *Publisher) AgeOrphans() int {
 	s := p.session.Load()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, orphan := range s.orphans {
-		orphan.since = time.Time{}
+	for _, all := range s.orphans {
+		for _, orphan := range all {
+			orphan.since = time.Time{}
+		}
 	}
 	return len(s.orphans)
 }

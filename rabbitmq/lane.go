@@ -19,7 +19,7 @@ type lane struct {
 	reason *amqp.Error   // why the channel closed; may be nil
 
 	mu       sync.Mutex
-	returned map[string]amqp.Return // by message id, taken from returns
+	returned map[string][]amqp.Return // by message id, taken from returns
 
 	inFlight int // guarded by the session
 }
@@ -60,7 +60,7 @@ func openLane(conn *connection, window int, onDeath func(*lane)) (*lane, error) 
 		return nil, err
 	}
 	l := &lane{
-		conn: conn, channel: channel, window: window, dead: make(chan struct{}), returned: make(map[string]amqp.Return),
+		conn: conn, channel: channel, window: window, dead: make(chan struct{}), returned: make(map[string][]amqp.Return),
 		returns: channel.NotifyReturn(make(chan amqp.Return, window)),
 	}
 	closes := channel.NotifyClose(make(chan *amqp.Error, 1))
@@ -115,7 +115,8 @@ func (p *pending) settle() verdict {
 
 // takeReturn looks at everything that came back so far and takes one message out.
 // The broker sends a return before its message's confirm, so whoever has the
-// confirm finds it here.
+// confirm finds it here. What came back does not tell which of several messages
+// with one id it was: as many find one as came back.
 func (l *lane) takeReturn(id string) (back amqp.Return, is bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -123,14 +124,19 @@ func (l *lane) takeReturn(id string) (back amqp.Return, is bool) {
 		select {
 		case r, ok := <-l.returns:
 			if ok {
-				l.returned[r.MessageId] = r
+				l.returned[r.MessageId] = append(l.returned[r.MessageId], r)
 				continue
 			}
 		default:
 		}
 		break
 	}
-	back, is = l.returned[id]
-	delete(l.returned, id)
-	return back, is
+	all := l.returned[id]
+	if len(all) == 0 {
+		return back, false
+	}
+	if l.returned[id] = all[1:]; len(all) == 1 {
+		delete(l.returned, id)
+	}
+	return all[0], true
 }

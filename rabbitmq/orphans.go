@@ -1,6 +1,9 @@
 package rabbitmq
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // orphanAge is how long the answer to a message that nobody waits for is kept: for
 // its event's next try, which comes within seconds, and not for an operator's
@@ -12,7 +15,25 @@ func (s *session) orphan(p *pending) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p.late = true
-	s.orphans[p.id] = p
+	s.orphans[p.id] = append(s.orphans[p.id], p)
+}
+
+// takeOrphanLocked takes one of an event's orphans, or returns nil.
+func (s *session) takeOrphanLocked(id string) *pending {
+	all := s.orphans[id]
+	if len(all) == 0 {
+		return nil
+	}
+	s.keepOrphansLocked(id, all[1:])
+	return all[0]
+}
+
+func (s *session) keepOrphansLocked(id string, kept []*pending) {
+	if len(kept) == 0 {
+		delete(s.orphans, id)
+	} else {
+		s.orphans[id] = kept
+	}
 }
 
 // sweep gives back the places of orphans that were answered meanwhile and keeps
@@ -20,13 +41,20 @@ func (s *session) orphan(p *pending) {
 func (s *session) sweep() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for id, p := range s.orphans {
-		switch {
-		case p.freed && time.Since(p.since) > orphanAge:
-			delete(s.orphans, id)
-		case !p.freed && p.answered():
-			p.freed, p.known, p.since = true, p.settle(), time.Now()
-			s.leaveLocked(p.lane)
-		}
+	for id, all := range s.orphans {
+		s.keepOrphansLocked(id, slices.DeleteFunc(all, s.outlivedLocked))
 	}
+}
+
+// outlivedLocked says that an orphan's answer is old, and gives its place back if
+// it has just come.
+func (s *session) outlivedLocked(p *pending) bool {
+	switch {
+	case p.freed:
+		return time.Since(p.since) > orphanAge
+	case p.answered():
+		p.freed, p.known, p.since = true, p.settle(), time.Now()
+		s.leaveLocked(p.lane)
+	}
+	return false
 }

@@ -2,11 +2,14 @@ package rabbitmq_test
 
 import (
 	"context"
+	"errors"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/oxbow-jobs/oxbow/internal/faultproxy"
 	"github.com/oxbow-jobs/oxbow/outbox"
 	"github.com/oxbow-jobs/oxbow/rabbitmq"
 )
@@ -74,5 +77,53 @@ func TestConfirmedOrphanIsSentAgainOnlyMuchLater(t *testing.T) {
 			require.NoError(t, p.Publish(t.Context(), event, 2))
 			require.Equal(t, test.copies, b.drain(t)[event.ID.String()])
 		})
+	}
+}
+
+// Each of several publishes of one event holds a place in a channel, and each gives
+// it back, in whatever order they give up and are answered.
+func TestOneEventPublishedSeveralTimesAtOnceTakesNoPlaceForGood(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	proxy, url := faultproxy.StartURL(t, b.url)
+	p := b.publisher(t, func(c *rabbitmq.Config) { c.URL, c.Channels = url, 1 })
+	proxy.Stall() // no answer is faster than who gives up
+	const times = 5
+	event := newEvent("a")
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	for range times {
+		running.Go(func() {
+			if err := p.Publish(ctx, event, 1); !errors.Is(err, outbox.ErrUnknownOutcome) {
+				t.Errorf("it cannot be known: %v", err)
+			}
+		})
+	}
+	require.Eventually(t, func() bool { return p.InFlight() == times }, patience, time.Millisecond)
+	cancel()
+	running.Wait()
+	proxy.Resume()
+	require.Eventually(t, func() bool { return p.InFlight() == 0 }, patience, time.Millisecond)
+	require.Equal(t, 1, proxy.Accepted(), "not because of another connection")
+	require.NoError(t, p.Publish(t.Context(), event, 1))
+}
+
+// What comes back names the event and not the publish: each copy comes back.
+func TestOneUnroutableEventPublishedSeveralTimesAtOnceIsNeverTaken(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	p := b.publisher(t, func(c *rabbitmq.Config) { c.Channels = 1 })
+	require.NoError(t, b.channel.QueueUnbind(b.queue, "#", b.exchange, nil))
+	for range 20 {
+		event := newEvent("a")
+		var running sync.WaitGroup
+		for range 20 {
+			running.Go(func() {
+				if err := p.Publish(t.Context(), event, 1); err == nil {
+					t.Error("it is in no queue")
+				}
+			})
+		}
+		running.Wait()
 	}
 }

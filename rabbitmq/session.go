@@ -25,7 +25,8 @@ type session struct {
 	// orphans are messages whose publisher gave up waiting, by id. Their event
 	// comes back, and then finds the confirm, or goes on waiting for it, instead
 	// of sending the message twice. A refusal is of its time, and asked for again.
-	orphans map[string]*pending
+	// An event that was published several times at once has several.
+	orphans map[string][]*pending
 
 	blocked  string        // why the broker blocks the connection, or ""
 	released chan struct{} // closed while blocked: nobody waits for a confirm then
@@ -45,7 +46,7 @@ var (
 
 func newSession(conn *connection, config *Config) *session {
 	return &session{
-		conn: conn, config: config, changed: make(chan struct{}), orphans: make(map[string]*pending),
+		conn: conn, config: config, changed: make(chan struct{}), orphans: make(map[string][]*pending),
 		released: make(chan struct{}), missing: make(chan struct{}, 1),
 	}
 }
@@ -88,8 +89,7 @@ func (s *session) begin(ctx context.Context, m *message, expired <-chan time.Tim
 			s.mu.Unlock()
 			return nil, nil, errEnded
 		}
-		if p := s.orphans[m.MessageId]; p != nil {
-			delete(s.orphans, m.MessageId)
+		if p := s.takeOrphanLocked(m.MessageId); p != nil {
 			s.mu.Unlock()
 			return p, released, nil
 		}
