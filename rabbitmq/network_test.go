@@ -65,3 +65,30 @@ func TestConnectionCutUnderLoad(t *testing.T) {
 	f.end()
 	f.requireAll(t, b.drain(t), 5*50)
 }
+
+// A broker that reads and says nothing, not even that it blocks, is left after a
+// while, long before the heartbeats give the connection up.
+func TestSilentBrokerIsConnectedToAnew(t *testing.T) {
+	t.Parallel()
+	for name, silence := range map[string]func(*faultproxy.Proxy){
+		"ItTakesNothing": (*faultproxy.Proxy).Stall, "ItsAnswersGetLost": (*faultproxy.Proxy).SwallowAnswers,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			proxy, url := faultproxy.StartURL(t, b.url)
+			p := b.publisher(t, func(c *rabbitmq.Config) {
+				c.URL, c.Heartbeat, c.ConfirmTimeout = url, time.Minute, 200*time.Millisecond
+			})
+			before := proxy.Accepted()
+			silence(proxy)
+			f := startFlood(t, p, 300, 100)
+			require.Eventually(t, func() bool { return proxy.Accepted() > before }, patience, time.Millisecond)
+			require.Error(t, p.Available())
+			proxy.Resume()
+			f.end()
+			require.NoError(t, p.Available())
+			f.requireAll(t, b.drain(t), 100)
+		})
+	}
+}
