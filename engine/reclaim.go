@@ -41,7 +41,7 @@ var (
 	// the others.
 	sqlMarkLost = dbtx.Each(`UPDATE {schema}process_heartbeats SET state = 'lost' WHERE instance_id IN (
   SELECT instance_id FROM {schema}process_heartbeats
-  WHERE state = 'alive' AND lease_until < clock_timestamp() - $2 * interval '1 microsecond' AND instance_id <> $1
+  WHERE state = 'alive' AND lease_until < now() - $2 * interval '1 microsecond' AND instance_id <> $1
     AND EXISTS (SELECT 1 FROM {schema}process_heartbeats me WHERE me.instance_id = $1 AND me.state = 'alive' AND me.lease_until > clock_timestamp())
   FOR UPDATE SKIP LOCKED)
 RETURNING instance_id`,

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -94,6 +95,47 @@ func TestClaimsOfLostInstancesReturnToTheQueue(t *testing.T) {
 		require.NoError(t, e.Reclaim(t.Context(), true))
 		require.Equal(t, after, b.snapshot(), "each loss is recorded once")
 	})
+}
+
+// heldUp is a database to which statements of one kind are long on their way.
+type heldUp struct {
+	dbtx.DB
+	text      string
+	meanwhile func()
+}
+
+func (h heldUp) Begin(ctx context.Context) (dbtx.OpenTx, error) {
+	tx, err := h.DB.Begin(ctx)
+	return heldUpTx{tx, h}, err
+}
+
+type heldUpTx struct {
+	dbtx.OpenTx
+	heldUp heldUp
+}
+
+func (t heldUpTx) Query(ctx context.Context, query string, args ...any) (dbtx.Rows, error) {
+	if strings.Contains(query, t.heldUp.text) {
+		t.heldUp.meanwhile()
+	}
+	return t.OpenTx.Query(ctx, query, args...)
+}
+
+// A database that is away holds a mark up, and the renewals of the others with it.
+func TestAMarkThatIsHeldUpTakesNoLeaseThatEndedMeanwhile(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Postgres(t)
+	b := setup(t, dbtest.DB{DB: db.DB, Name: "Postgres", Postgres: db})
+	db.DB = heldUp{db.DB, "SET state = 'lost'", func() {
+		b.instance("ended meanwhile", "alive", 100*time.Millisecond)
+		require.Eventually(t, func() bool {
+			return b.one(`SELECT count(*)::text FROM `+b.table("process_heartbeats")+` WHERE lease_until < clock_timestamp()`) == "2"
+		}, waitFor, tick)
+	}}
+	e := b.idle(nil)
+	b.instance("ended before", "alive", -time.Second)
+	require.NoError(t, e.Reclaim(t.Context(), true))
+	require.Equal(t, []string{"ended before"}, b.texts(`SELECT instance_id FROM `+b.table("process_heartbeats")+` WHERE state = 'lost'`))
 }
 
 // A claim from before its instance's registration belongs to a former life.
