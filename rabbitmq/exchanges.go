@@ -106,25 +106,32 @@ func (s *session) refusal(ctx context.Context, exchange string) (reason *amqp.Er
 	return reason, err
 }
 
-// exists asks for an exchange. Only the broker's 404 is a no: a user may be
-// allowed to publish and not to ask.
-func (s *session) exists(ctx context.Context, exchange string) (bool, error) {
+// exists asks for an exchange.
+func (s *session) exists(ctx context.Context, exchange string) (exists bool, err error) {
 	if exchange == "" {
 		return true, nil
 	}
-	err := s.await(ctx, func() error {
-		channel, err := s.conn.Channel()
-		if err != nil {
-			return err
-		}
-		if err := channel.ExchangeDeclarePassive(exchange, "topic", true, false, false, false, nil); err != nil {
-			return err
-		}
-		return channel.Close()
+	err = s.await(ctx, func() (err error) {
+		exists, err = s.conn.hasExchange(exchange)
+		return err
 	})
-	var answer *amqp.Error
-	if errors.As(err, &answer) && answer.Code == amqp.NotFound && !s.conn.IsClosed() {
-		return false, nil
+	return exists, err
+}
+
+// hasExchange asks for an exchange. Only the broker's 404 is a no: a user may be
+// allowed to publish and not to ask. It has no deadline of its own.
+func (c *connection) hasExchange(name string) (bool, error) {
+	channel, err := c.Channel()
+	if err != nil {
+		return false, err
 	}
-	return true, err
+	err = channel.ExchangeDeclarePassive(name, "topic", true, false, false, false, nil)
+	var answer *amqp.Error
+	switch {
+	case err == nil:
+		return true, channel.Close()
+	case !errors.As(err, &answer) || !answer.Server || c.IsClosed():
+		return false, err
+	}
+	return answer.Code != amqp.NotFound, nil
 }

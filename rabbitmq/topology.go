@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -57,18 +58,34 @@ func Declare(ctx context.Context, url string, topology Topology) error {
 }
 
 func declare(conn *connection, topology Topology, queueArgs amqp.Table) error {
+	exists, err := conn.hasExchange(topology.Exchange)
+	if err != nil {
+		return err
+	}
 	channel, err := conn.Channel()
 	if err != nil {
 		return err
 	}
-	if err := channel.ExchangeDeclare(topology.Exchange, amqp.ExchangeTopic, true, false, false, false, nil); err != nil {
+	exchange := func() error {
+		err := channel.ExchangeDeclare(topology.Exchange, amqp.ExchangeTopic, true, false, false, false, nil)
 		return refusal("exchange", topology.Exchange, err)
 	}
-	if topology.Queue == "" {
-		return nil
-	}
-	if _, err := channel.QueueDeclare(topology.Queue, true, false, false, false, queueArgs); err != nil {
+	queue := func() error {
+		_, err := channel.QueueDeclare(topology.Queue, true, false, false, false, queueArgs)
 		return refusal("queue", topology.Queue, err)
+	}
+	steps := []func() error{exchange, queue}
+	switch {
+	case topology.Queue == "":
+		steps = steps[:1]
+	case !exists:
+		// Events that wait for a new exchange come at once, and are to find the queue.
+		slices.Reverse(steps)
+	}
+	for _, step := range steps {
+		if err := step(); err != nil {
+			return err
+		}
 	}
 	for _, key := range topology.Bindings {
 		if err := channel.QueueBind(topology.Queue, key, topology.Exchange, false, nil); err != nil {
@@ -106,6 +123,9 @@ func Delete(ctx context.Context, url string, topology Topology) error {
 }
 
 func refusal(what, name string, err error) error {
+	if err == nil {
+		return nil
+	}
 	var answer *amqp.Error
 	if errors.As(err, &answer) && answer.Code == amqp.PreconditionFailed && strings.Contains(answer.Reason, "inequivalent arg") {
 		return fmt.Errorf("declare %s %q: %w: %s; delete it or take another name", what, name, ErrTopologyDiffers, answer.Reason)
