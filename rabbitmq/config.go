@@ -73,7 +73,9 @@ type Route struct {
 	NotMandatory bool
 
 	// Headers are sent with each event of the type, as in "x-delay". Numbers,
-	// text, booleans, times, and maps and slices of these.
+	// text, booleans, times, and maps and slices of these. An event whose headers
+	// do not fit into a frame, of 128 KiB unless the broker wants less, is a dead
+	// letter.
 	Headers map[string]any
 }
 

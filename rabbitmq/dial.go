@@ -20,6 +20,9 @@ const (
 	rpcTimeout  = 10 * time.Second
 )
 
+// frameSize is the largest frame that a broker is asked for. It may want less.
+const frameSize = 128 << 10
+
 // connection is an AMQP connection with its socket in reach: the library's own
 // calls have no deadline, and end when the socket does.
 type connection struct {
@@ -103,7 +106,7 @@ func dialThrough(ctx context.Context, params dialParams) (*connection, error) {
 	var s *socket
 	stop := func() bool { return true }
 	conn, err := amqp.DialConfig(withHeartbeat(params.url, params.heartbeat), amqp.Config{
-		Locale: "en_US", Properties: properties,
+		Locale: "en_US", Properties: properties, FrameSize: frameSize,
 		Dial: func(network, addr string) (net.Conn, error) {
 			raw, err := (&net.Dialer{Timeout: dialTimeout}).DialContext(ctx, network, addr)
 			if err != nil {

@@ -90,6 +90,40 @@ func normaliseMap(v reflect.Value) (any, error) {
 	return normaliseTable(values)
 }
 
+// tableBytes is the length of a table of normalised values on its way.
+func tableBytes(table amqp.Table) int {
+	size := 4
+	for name, value := range table {
+		size += 1 + len(name) + fieldBytes(value)
+	}
+	return size
+}
+
+// fieldBytes is the length of a normalised value with its type.
+func fieldBytes(value any) int {
+	switch v := value.(type) {
+	case nil:
+		return 1
+	case bool:
+		return 2
+	case amqp.Decimal:
+		return 6
+	case string:
+		return 5 + len(v)
+	case []byte:
+		return 5 + len(v)
+	case []any:
+		size := 5
+		for _, element := range v {
+			size += fieldBytes(element)
+		}
+		return size
+	case amqp.Table:
+		return 1 + tableBytes(v)
+	}
+	return 9 // a number or a time
+}
+
 // checkShort refuses what the protocol's short strings cannot hold. The library
 // would notice in the middle of a frame and lose the whole connection.
 func checkShort(what, text string) error {

@@ -61,7 +61,21 @@ func (p *Publisher) compose(env *outbox.Envelope, claimVersion int64) (*message,
 			return nil, &outcome.Final{Reason: outcome.PermanentFailure, Err: fmt.Errorf("oxbow: %w", err)}
 		}
 	}
+	if size, limit := m.headerFrame(), int(p.frameLimit.Load()); size > limit {
+		return nil, outbox.TooLarge(fmt.Errorf("the headers need a frame of %d bytes and the limit is %d", size, limit))
+	}
 	return m, nil
+}
+
+// headerFrame is how many bytes the frame of the message's properties has. One
+// that is too large makes the broker close the connection, for all messages.
+func (m *message) headerFrame() int {
+	size := propertyFlags + 2 + 1 // with its end
+	for _, text := range [...]string{m.ContentType, m.CorrelationId, m.MessageId, m.Type} {
+		size += 1 + len(text)
+	}
+	const mode, timestamp = 1, 8
+	return size + tableBytes(m.Headers) + mode + timestamp
 }
 
 func (p *Publisher) headers(env *outbox.Envelope, id string, claimVersion int64, more amqp.Table) amqp.Table {

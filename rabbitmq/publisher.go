@@ -25,6 +25,7 @@ type Publisher struct {
 	meter  *meter
 
 	sizeLimit  atomic.Int64 // the configured one, or the broker's once it is known
+	frameLimit atomic.Int64 // the largest frame that the broker takes, or that is asked of it
 	session    atomic.Pointer[session]
 	available  atomic.Pointer[availability]
 	quarantine *quarantine
@@ -64,6 +65,7 @@ func NewPublisher(cfg *Config) (*Publisher, error) {
 		return nil, err
 	}
 	p.sizeLimit.Store(int64(config.MaxMessageBytes))
+	p.frameLimit.Store(frameSize)
 	p.available.Store(&availability{err: errNotStarted, changed: make(chan struct{})})
 	p.quarantine = newQuarantine(p)
 	p.meter, err = newMeter(config.MeterProvider, p)

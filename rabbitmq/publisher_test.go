@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sort"
 	"strings"
 	"sync"
 	"testing"
@@ -438,4 +439,27 @@ func TestDelete(t *testing.T) {
 		require.NoError(t, rabbitmq.Delete(t.Context(), b.url, rabbitmq.Topology{Exchange: b.exchange, Queue: b.queue}))
 	}
 	require.Error(t, b.channel.ExchangeDeclarePassive(b.exchange, "topic", true, false, false, false, nil))
+}
+
+func TestHeadersUpToTheFrameLimit(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	p := b.publisher(t, func(c *rabbitmq.Config) {
+		c.Routes = map[string]rabbitmq.Route{"a": {Headers: map[string]any{
+			"text": strings.Repeat("x", 129_000), "bytes": []byte{1}, "list": []any{nil, true, 1, 1.5, "s"},
+			"map": map[string]any{"at": time.Now()}, "decimal": amqp.Decimal{Scale: 1, Value: 2},
+		}}}
+	})
+	tooLong := sort.Search(1500, func(n int) bool {
+		event := newEvent("a")
+		event.RequestID = strings.Repeat("r", n)
+		err := p.Publish(t.Context(), event, 1)
+		if err != nil {
+			requireFinal(t, err, outcome.TooLarge)
+		}
+		return err != nil
+	})
+	event := newEvent("a")
+	event.RequestID = strings.Repeat("r", tooLong)
+	require.ErrorContains(t, p.Publish(t.Context(), event, 1), "a frame of 131073 bytes and the limit is 131072")
 }

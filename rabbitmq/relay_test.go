@@ -265,3 +265,21 @@ func TestEventOverTheLimitIsTooLarge(t *testing.T) {
 		require.Equal(t, "too_large", string(*b.list(outbox.StatusDeadLetter)[0].DeadLetterReason))
 	})
 }
+
+// Headers that need too large a frame would close the connection, for everybody.
+func TestOnlyEventsWithTooLargeHeadersFail(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, db dbtest.DB) {
+		q, b := setup(t), setupRelay(t, db)
+		proxy, url := faultproxy.StartURL(t, q.url)
+		p := q.publisher(t, func(c *rabbitmq.Config) {
+			c.URL, c.Routes = url, map[string]rabbitmq.Route{"relay.stray": {Headers: map[string]any{"pad": strings.Repeat("x", 200_000)}}}
+		})
+		b.insert(many(500, true)...)
+		b.start(p, nil)
+		b.eventually(func(s *operate.Stats) bool { return s.Published == 495 && s.DeadLetter == 5 }, patience)
+		require.Equal(t, 1, proxy.Accepted())
+		require.Equal(t, "too_large", string(*b.list(outbox.StatusDeadLetter)[0].DeadLetterReason))
+		require.Len(t, q.drain(t), 495)
+	})
+}

@@ -36,6 +36,7 @@ func (p *Publisher) connected(ctx context.Context) {
 		return
 	}
 	p.meter.connects.Add(ctx, 1)
+	p.frameLimit.Store(int64(conn.Config.FrameSize))
 	s := newSession(conn, &p.config)
 	defer func() {
 		p.session.Store(nil)
