@@ -51,6 +51,8 @@ func (p *Publisher) checkExchanges(ctx context.Context, s *session) error {
 	for _, name := range slices.Compact(names) {
 		exists, err := s.exists(ctx, name)
 		switch {
+		case err != nil && name == p.config.Exchange:
+			closed = ofExchange(name, err) // the connection is given up: it was no yes
 		case err != nil || exists:
 		case name == p.config.Exchange:
 			closed = ofExchange(name, ErrNoExchange)

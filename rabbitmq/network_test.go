@@ -1,6 +1,9 @@
 package rabbitmq_test
 
 import (
+	"bytes"
+	"errors"
+	"log/slog"
 	"testing"
 	"time"
 
@@ -32,6 +35,28 @@ func TestHalfOpenConnection(t *testing.T) {
 	require.NoError(t, within(t, p.WaitAvailable))
 	require.NoError(t, p.Publish(t.Context(), event, 1))
 	require.NotZero(t, b.drain(t)[event.ID.String()])
+}
+
+// A question after an exchange that gets no answer is no sign that it exists.
+func TestALostAnswerOpensNothing(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	require.NoError(t, b.channel.ExchangeDelete(b.exchange, false, false))
+	proxy, url := faultproxy.StartURL(t, b.url)
+	var log bytes.Buffer
+	p := b.unready(t, func(c *rabbitmq.Config) {
+		c.URL, c.Heartbeat, c.Logger = url, time.Second, slog.New(slog.NewTextHandler(&log, nil))
+	})
+	require.ErrorIs(t, within(t, p.Check), rabbitmq.ErrNoExchange)
+	for range 3 {
+		proxy.Stall()
+		require.Eventually(t, func() bool { return !errors.Is(p.Available(), rabbitmq.ErrNoExchange) }, patience, time.Millisecond)
+		proxy.Cut()
+		proxy.Resume()
+		require.Eventually(t, func() bool { return errors.Is(p.Available(), rabbitmq.ErrNoExchange) }, patience, time.Millisecond)
+	}
+	require.NoError(t, p.Close())
+	require.NotContains(t, log.String(), "the broker takes events")
 }
 
 // The broker did take the messages, and its confirms got lost.
