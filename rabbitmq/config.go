@@ -75,7 +75,7 @@ type Route struct {
 	// Headers are sent with each event of the type, as in "x-delay". Numbers,
 	// text, booleans, times, and maps and slices of these. An event whose headers
 	// do not fit into a frame, of 128 KiB unless the broker wants less, is a dead
-	// letter.
+	// letter. The headers that every event has cannot be set here.
 	Headers map[string]any
 }
 
@@ -136,6 +136,9 @@ func (c *Config) routes() (map[string]route, error) {
 	routes := make(map[string]route, len(c.Routes))
 	for event, r := range c.Routes {
 		headers, err := normaliseTable(r.Headers)
+		if err == nil {
+			err = checkRouteHeaders(headers)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("oxbow: Routes[%q].Headers: %w", event, err)
 		}

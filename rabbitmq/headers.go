@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"reflect"
+	"slices"
+	"strings"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -132,6 +134,25 @@ func checkShort(what, text string) error {
 	}
 	if err := strictjson.CheckText(text); err != nil {
 		return fmt.Errorf("%s: %w", what, err)
+	}
+	return nil
+}
+
+// checkRouteHeaders refuses headers that are the event's own, also where it has
+// none: a receiver would take them for its tenant or trace. And it refuses what the
+// broker would refuse for each event.
+func checkRouteHeaders(table amqp.Table) error {
+	for name, value := range table {
+		if strings.HasPrefix(name, "oxbow-") || strings.HasPrefix(name, HeaderCloudEvents) || name == HeaderTraceParent || name == HeaderDedup {
+			return fmt.Errorf("%q is written by the relay, from the event", name)
+		}
+		if name != "CC" && name != "BCC" {
+			continue
+		}
+		keys, ok := value.([]any)
+		if !ok || slices.ContainsFunc(keys, func(key any) bool { _, isText := key.(string); return !isText }) {
+			return fmt.Errorf("%q: it must be a list of routing keys", name)
+		}
 	}
 	return nil
 }

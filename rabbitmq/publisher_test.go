@@ -382,6 +382,15 @@ func TestConfigIsChecked(t *testing.T) {
 		"cannot be sent": func(c *rabbitmq.Config) {
 			c.Routes = map[string]rabbitmq.Route{"a": {Headers: map[string]any{"h": make(chan int)}}}
 		},
+		`"traceparent" is written by the relay`: func(c *rabbitmq.Config) {
+			c.Routes = map[string]rabbitmq.Route{"a": {Headers: map[string]any{"traceparent": "x"}}}
+		},
+		`"cloudEvents:subject" is`: func(c *rabbitmq.Config) {
+			c.Routes = map[string]rabbitmq.Route{"a": {Headers: map[string]any{"cloudEvents:subject": "x"}}}
+		},
+		`"CC": it must be a list`: func(c *rabbitmq.Config) {
+			c.Routes = map[string]rabbitmq.Route{"a": {Headers: map[string]any{"CC": "x"}}}
+		},
 		"63 bits": func(c *rabbitmq.Config) {
 			c.Routes = map[string]rabbitmq.Route{"a": {Headers: map[string]any{"h": uint64(1 << 63)}}}
 		},
