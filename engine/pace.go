@@ -50,9 +50,13 @@ func newPace(c *core) *pace {
 	return p
 }
 
-// free is how many more claims the queue may have.
+// free is how many more claims the queue may have. One that a job added to River
+// itself has no pace: River limits it and looks at it by its own rule.
 func (p *pace) free(queue string) int {
-	q := p.queues[queue]
+	q, ok := p.queues[queue]
+	if !ok {
+		return p.core.config.BatchSize
+	}
 	return q.limit - int(q.busy.Load())
 }
 
@@ -61,13 +65,13 @@ func (p *pace) free(queue string) int {
 func (p *pace) begin(queue string, room int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	q := p.queues[queue]
-	if q.due(room) {
-		p.setPutOff(q, false)
+	q, ok := p.queues[queue]
+	if !ok {
 		return true
 	}
-	p.setPutOff(q, true)
-	return false
+	due := q.due(room)
+	p.setPutOff(q, !due)
+	return due
 }
 
 func (q *queuePace) due(room int) bool {
@@ -77,10 +81,11 @@ func (q *queuePace) due(room int) bool {
 // end notes what a look brought.
 func (p *pace) end(queue string, full bool) {
 	p.mu.Lock()
-	q := p.queues[queue]
-	q.looked, q.more = time.Now(), full
-	if full {
-		p.setPutOff(q, true)
+	if q, ok := p.queues[queue]; ok {
+		q.looked, q.more = time.Now(), full
+		if full {
+			p.setPutOff(q, true)
+		}
 	}
 	p.mu.Unlock()
 	p.wake()
@@ -98,12 +103,18 @@ func (p *pace) setPutOff(q *queuePace, putOff bool) {
 }
 
 // took and freed count the places that claims take.
-func (p *pace) took(queue string) { p.queues[queue].busy.Add(1) }
+func (p *pace) took(queue string) { p.count(queue, 1) }
 
 func (p *pace) freed(queue string) {
-	p.queues[queue].busy.Add(-1)
+	p.count(queue, -1)
 	if p.putOff.Load() > 0 {
 		p.wake()
+	}
+}
+
+func (p *pace) count(queue string, n int64) {
+	if q, ok := p.queues[queue]; ok {
+		q.busy.Add(n)
 	}
 }
 

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/riverqueue/river"
 	"github.com/stretchr/testify/require"
 
 	"github.com/oxbow-jobs/oxbow/engine"
@@ -115,4 +117,29 @@ func TestAFullWorkerUsesUpNoIterations(t *testing.T) {
 	require.Eventually(t, ended, waitFor, tick)
 	require.Eventually(t, func() bool { return e.Counters().Published == 2 }, waitFor, tick)
 	require.EqualValues(t, 2, e.Counters().Iterations)
+}
+
+// addQueue is a user's job that adds a queue to the engine's River client.
+type addQueue struct {
+	Name string `json:"name"`
+}
+
+func (addQueue) Kind() string { return "test_add_queue" }
+
+// No poll takes place in this test's time: the added queue is emptied as River
+// does it.
+func TestAQueueThatAJobAddsIsWorked(t *testing.T) {
+	t.Parallel()
+	b, workers := listening(t), river.NewWorkers()
+	river.AddWorker(workers, river.WorkFunc(func(ctx context.Context, job *river.Job[addQueue]) error {
+		return river.ClientFromContext[pgx.Tx](ctx).Queues().Add(job.Args.Name, river.QueueConfig{MaxWorkers: 1})
+	}))
+	e := b.engine(b.app(nil), func(c *engine.Config) { c.PollInterval, c.River.Workers = time.Hour, workers })
+	for range 3 {
+		b.insert(e, "x", &outbox.InsertOpts{Queue: "added"})
+	}
+	b.exec(`INSERT INTO ` + b.table("river_job") + ` (args, kind, max_attempts) VALUES ('{"name": "added"}', 'test_add_queue', 1)`)
+	require.NoError(t, e.Start(t.Context()))
+	defer func() { _ = e.StopNow(context.Background()) }()
+	require.Eventually(t, func() bool { return b.count("x") == 3 }, waitFor, tick)
 }
