@@ -95,7 +95,7 @@ func (p *pace) setPutOff(q *queuePace, putOff bool) {
 	switch {
 	case putOff && !q.putOff:
 		p.putOff.Add(1)
-		time.AfterFunc(lookApart, p.wake)
+		time.AfterFunc(lookApart-time.Since(q.looked), p.wake)
 	case !putOff && q.putOff:
 		p.putOff.Add(-1)
 	}
