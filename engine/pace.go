@@ -133,5 +133,6 @@ func (p *pace) wake() {
 	if next != nil {
 		p.setPutOff(next, false)
 		p.core.nudges.nudge(next.name)
+		time.AfterFunc(lookApart, p.wake) // for the others: River may leave this one alone, as when it is paused
 	}
 }

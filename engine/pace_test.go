@@ -2,6 +2,8 @@ package engine_test
 
 import (
 	"context"
+	"log/slog"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -142,4 +144,50 @@ func TestAQueueThatAJobAddsIsWorked(t *testing.T) {
 	require.NoError(t, e.Start(t.Context()))
 	defer func() { _ = e.StopNow(context.Background()) }()
 	require.Eventually(t, func() bool { return b.count("x") == 3 }, waitFor, tick)
+}
+
+// No poll takes place in this test's time. River does not look at a paused queue,
+// also if it is that one's turn.
+func TestAPausedQueueHoldsNoOtherUp(t *testing.T) {
+	t.Parallel()
+	b, log := listening(t), &journal{}
+	began, end := make(chan string), make(chan struct{})
+	work := func(queue string) func(context.Context, outbox.Event[probe]) error {
+		return func(context.Context, outbox.Event[probe]) error {
+			began <- queue
+			<-end
+			<-time.After(20 * time.Millisecond) // so that no look waits for its time
+			return nil
+		}
+	}
+	e := b.engine(b.app(behaviours{"paused": work("paused"), "open": work("open")}), func(c *engine.Config) {
+		c.PollInterval, c.BatchSize, c.Queues = time.Hour, 1, map[string]int{"paused": 1, "open": 1}
+		c.Telemetry.Logger = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	})
+	for range 10 {
+		b.insert(e, "paused", &outbox.InsertOpts{Queue: "paused"})
+		b.insert(e, "open", &outbox.InsertOpts{Queue: "open"})
+	}
+	require.NoError(t, e.Start(t.Context()))
+	defer func() { _ = e.StopNow(context.Background()) }()
+	for seen := map[string]bool{}; len(seen) < 2; end <- struct{}{} {
+		seen[<-began] = true
+	}
+	for queue := <-began; queue != "paused"; queue = <-began {
+		end <- struct{}{}
+	}
+	client, err := river.NewClient(b.db.Postgres.Driver, &river.Config{Schema: b.db.Schema(), Logger: quiet()})
+	require.NoError(t, err)
+	require.NoError(t, client.QueuePause(t.Context(), "paused", nil))
+	require.Eventually(t, func() bool { return strings.Contains(log.String(), ": Paused") }, waitFor, tick)
+	end <- struct{}{}
+	for b.count("open") < 10 {
+		select {
+		case queue := <-began:
+			require.Equal(t, "open", queue)
+			end <- struct{}{}
+		case <-time.After(waitFor):
+			require.FailNow(t, "the open queue waits", "%d worked", b.count("open"))
+		}
+	}
 }
