@@ -40,7 +40,7 @@ func (d *driver[TTx]) PluginInit(archetype *baseservice.Archetype) {
 
 // GetListener implements riverdriver.Driver.
 func (d *driver[TTx]) GetListener(params *riverdriver.GetListenenerParams) riverdriver.Listener {
-	return &nudgedListener{Listener: d.Driver.GetListener(params), nudges: &d.pilot.core.nudges}
+	return &nudgedListener{Listener: d.Driver.GetListener(params), pace: d.pilot.core.pace}
 }
 
 // PluginPilot implements River's driver plugin.

@@ -77,7 +77,6 @@ type core struct {
 	claims  *claims
 	gate    *gate
 	pace    *pace
-	nudges  nudges
 	lease   *lease
 	lock    *dispatchLock
 	tally   *tally
@@ -191,13 +190,13 @@ func (c *core) workers(runner *jobs.Runner, kinds []string) (*river.Workers, err
 }
 
 func (c *core) riverConfig(workers *river.Workers, schema string, once bool) *river.Config {
-	slots, cooldown := 1, min(lookApart, c.config.PollInterval)
-	if c.paced() { // the gate limits the workers, the pace the fetches: River's own limits stay out of their way
-		slots, cooldown = 2, time.Millisecond
-	}
 	queues := make(map[string]river.QueueConfig, len(c.config.Queues))
 	for name, limit := range c.config.Queues {
-		queues[name] = river.QueueConfig{MaxWorkers: min(slots*limit, river.QueueNumWorkersMax)}
+		queues[name] = river.QueueConfig{MaxWorkers: limit}
+	}
+	cooldown := min(lookApart, c.config.PollInterval)
+	if c.paced() {
+		cooldown = time.Millisecond
 	}
 	config := &river.Config{
 		ID:                  c.instance,

@@ -51,12 +51,14 @@ func (g *gate) enter(queue string, asked int) *pass {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	p := &pass{queue: queue, number: g.begun}
-	if g.isOpen() {
-		p.room = max(0, min(asked, g.room(queue)))
-		if g.core.paced() && !g.core.pace.begin(queue, p.room) {
-			return &pass{putOff: true}
-		}
+	open, room := g.isOpen(), 0
+	if open {
+		room = max(0, g.room(queue))
 	}
+	if g.core.paced() && !g.core.pace.begin(queue, room, open) {
+		return &pass{putOff: true}
+	}
+	p.room = min(asked, room)
 	if p.counted = !g.spent(); p.counted {
 		g.iterations++
 	}

@@ -22,9 +22,14 @@ const (
 // answer comes: with short work every second look brings one job. Here a queue
 // where more is known to wait is looked at once a good part of the places is free,
 // and any queue with a free place lookApart after the last look.
+//
+// While nobody hears nudges, as when the connection for notifications is lost,
+// River keeps its own pace.
 type pace struct {
 	core   *core
 	queues map[string]*queuePace
+	nudges chan string // queues to be looked at, each at most once
+	heard  atomic.Bool // somebody takes the nudges
 
 	putOff atomic.Int64 // how many queues wait for a look
 	mu     sync.Mutex   // guards what changes in queues
@@ -40,10 +45,11 @@ type queuePace struct {
 	looked time.Time // when the last look ended
 	more   bool      // it filled all its places
 	putOff bool      // a look is due, and is asked for once there is reason to
+	nudged bool      // it is in nudges
 }
 
 func newPace(c *core) *pace {
-	p := &pace{core: c, queues: make(map[string]*queuePace)}
+	p := &pace{core: c, queues: make(map[string]*queuePace), nudges: make(chan string, len(c.config.Queues))}
 	for name, limit := range c.config.Queues {
 		p.queues[name] = &queuePace{name: name, limit: limit, enough: max(1, min(worthALook, limit*3/4))}
 	}
@@ -61,15 +67,23 @@ func (p *pace) free(queue string) int {
 }
 
 // begin says whether to look at the queue, for as many claims as there is room
-// for. If not, River is nudged when it is time.
-func (p *pace) begin(queue string, room int) bool {
+// for. If not, River is nudged when it is time. Through a shut gate nobody looks; it
+// counts as if, every lookApart.
+func (p *pace) begin(queue string, room int, open bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	q, ok := p.queues[queue]
 	if !ok {
 		return true
 	}
-	due := q.due(room)
+	if !open {
+		shut := time.Since(q.looked) >= lookApart
+		if shut {
+			q.looked = time.Now()
+		}
+		return shut
+	}
+	due := q.due(room) || !p.heard.Load()
 	p.setPutOff(q, !due)
 	return due
 }
@@ -102,6 +116,13 @@ func (p *pace) setPutOff(q *queuePace, putOff bool) {
 	q.putOff = putOff
 }
 
+// taken says that River was told to look at the queue.
+func (p *pace) taken(queue string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.queues[queue].nudged = false
+}
+
 // took and freed count the places that claims take.
 func (p *pace) took(queue string) { p.count(queue, 1) }
 
@@ -126,13 +147,14 @@ func (p *pace) wake() {
 	var next *queuePace
 	for _, q := range p.queues {
 		room := min(p.core.free(), p.free(q.name))
-		if q.putOff && q.due(room) && (next == nil || q.looked.Before(next.looked)) {
+		if q.putOff && !q.nudged && q.due(room) && (next == nil || q.looked.Before(next.looked)) {
 			next = q
 		}
 	}
 	if next != nil {
 		p.setPutOff(next, false)
-		p.core.nudges.nudge(next.name)
+		next.nudged = true
+		p.nudges <- next.name
 		time.AfterFunc(lookApart, p.wake) // for the others: River may leave this one alone, as when it is paused
 	}
 }
