@@ -44,6 +44,21 @@ func (p *Publisher) UnansweredOrphans() (n int) {
 	return n
 }
 
+// SweepAtDeath looks at the orphans at the moment when what happens has answered
+// them all, by the death of their channels, and nobody was told of that yet.
+func (p *Publisher) SweepAtDeath(happens func()) {
+	s := p.session.Load()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	happens()
+	for _, all := range s.orphans {
+		for _, orphan := range all {
+			<-orphan.confirm.Done()
+		}
+	}
+	s.sweepLocked()
+}
+
 // InFlight is how many places in the channels are taken; -1 without a connection.
 func (p *Publisher) InFlight() int {
 	s := p.session.Load()

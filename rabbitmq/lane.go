@@ -66,10 +66,10 @@ func openLane(conn *connection, window int, onDeath func(*lane)) (*lane, error) 
 	closes := channel.NotifyClose(make(chan *amqp.Error, 1))
 	go func() {
 		l.reason = <-closes
+		close(l.dead) // first: who holds what onDeath waits for may wait for this
 		if onDeath != nil {
 			onDeath(l)
 		}
-		close(l.dead)
 	}()
 	return l, nil
 }

@@ -41,6 +41,10 @@ func (s *session) keepOrphansLocked(id string, kept []*pending) {
 func (s *session) sweep() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.sweepLocked()
+}
+
+func (s *session) sweepLocked() {
 	for id, all := range s.orphans {
 		s.keepOrphansLocked(id, slices.DeleteFunc(all, s.outlivedLocked))
 	}

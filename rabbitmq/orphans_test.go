@@ -127,3 +127,17 @@ func TestOneUnroutableEventPublishedSeveralTimesAtOnceIsNeverTaken(t *testing.T)
 		running.Wait()
 	}
 }
+
+// Whoever is told of a channel's death waits for who looks at the orphans, and must
+// not be waited for in turn.
+func TestOrphansAreLookedAtWhileTheirChannelDies(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	proxy, url := faultproxy.StartURL(t, b.url)
+	p := b.publisher(t, func(c *rabbitmq.Config) { c.URL = url })
+	proxy.Stall()
+	event := giveUp(t, p, 20)[0]
+	p.SweepAtDeath(proxy.Cut)
+	proxy.Resume()
+	require.Eventually(t, func() bool { return p.Publish(t.Context(), event, 1) == nil }, patience, time.Millisecond)
+}

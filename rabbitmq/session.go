@@ -147,11 +147,12 @@ func (s *session) probe() error {
 	return nil // a refusal is an answer, too: the user may not publish to everything
 }
 
-// roomiestLocked is the lane with the fewest messages in flight, or nil if all are full.
+// roomiestLocked is the lane with the fewest messages in flight, or nil if all are
+// full. One that has closed may still be among the lanes.
 func (s *session) roomiestLocked() *lane {
 	var best *lane
 	for _, l := range s.lanes {
-		if l.inFlight < l.window && (best == nil || l.inFlight < best.inFlight) {
+		if l.inFlight < l.window && !l.channel.IsClosed() && (best == nil || l.inFlight < best.inFlight) {
 			best = l
 		}
 	}
