@@ -36,6 +36,7 @@ func TestBrokerFaults(t *testing.T) {
 		{"NoPermission", testNoPermission},
 		{"NoPermissionForATopic", testNoPermissionForATopic},
 		{"NoPermissionForTheDefaultExchange", testNoPermissionForTheDefaultExchange},
+		{"StuckQueue", testStuckQueue},
 		{"RestartUnderLoad", testRestartUnderLoad},
 		{"BrokerKilledAndAway", testBrokerKilledAndAway},
 	} {
@@ -229,6 +230,31 @@ func testConnectDuringAlarm(t *testing.T, broker *brokertest.Broker) {
 	require.NoError(t, within(t, p.WaitAvailable))
 	require.NoError(t, p.Publish(t.Context(), newEvent("a"), 1))
 	require.Equal(t, 1, proxy.Accepted())
+}
+
+// A queue that takes nothing is waited for on the connection that stands: no copies
+// pile up in it, and the messages for other queues flow.
+func testStuckQueue(t *testing.T, broker *brokertest.Broker) {
+	b, other := setupOn(t, broker.URL()), setupOn(t, broker.URL())
+	proxy, url := faultproxy.StartURL(t, broker.URL())
+	p := b.publisher(t, func(c *rabbitmq.Config) {
+		c.URL, c.ConfirmTimeout = url, 500*time.Millisecond
+		c.Routes = map[string]rabbitmq.Route{"other": {Exchange: other.exchange}}
+	})
+	before := proxy.Accepted()
+	queue := func(do string) {
+		ctl(t, broker, "eval", `{ok, Q} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"/">>, queue, <<"`+b.queue+`">>)), `+do+`(amqqueue:get_pid(Q)).`)
+	}
+	queue("sys:suspend")
+	f := startFlood(t, p, 100, 100)
+	// A silent broker would be left after the third try.
+	require.Eventually(t, func() bool { return f.unknown.Load() >= 100*9 }, patience, time.Millisecond)
+	require.NoError(t, within(t, p.WaitAvailable))
+	require.NoError(t, p.Publish(t.Context(), newEvent("other"), 1))
+	queue("sys:resume")
+	f.end()
+	f.requireAll(t, b.drain(t), 0)
+	require.Equal(t, before, proxy.Accepted())
 }
 
 func testRestartUnderLoad(t *testing.T, broker *brokertest.Broker) {

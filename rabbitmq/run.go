@@ -187,7 +187,11 @@ func (p *Publisher) look(ctx context.Context, s *session) error {
 	if s.isBlocked() {
 		return nil
 	}
-	if silent := s.silent(); silent > 3*p.config.ConfirmTimeout {
+	silent := s.silent()
+	if silent > p.config.ConfirmTimeout/2 {
+		s.probeBeside()
+	}
+	if silent > 3*p.config.ConfirmTimeout {
 		return fmt.Errorf("the broker has confirmed nothing for %v: connecting anew", silent.Round(time.Second))
 	}
 	return p.fill(ctx, s)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -34,6 +35,7 @@ type session struct {
 	inFlight   int       // over all lanes
 	quietSince time.Time // the last answer, or the first message in flight after it
 
+	probing atomic.Bool   // a probe is on its way beside the events
 	missing chan struct{} // holds one signal: a lane closed
 }
 
@@ -145,6 +147,19 @@ func (s *session) probe() error {
 		return errEnded
 	}
 	return nil // a refusal is an answer, too: the user may not publish to everything
+}
+
+// probeBeside asks whether the broker is silent, or only the queues are that the
+// messages in flight are for. Those are waited for on this connection: another one
+// would send them again, and keep the messages for other queues waiting meanwhile.
+func (s *session) probeBeside() {
+	if !s.probing.CompareAndSwap(false, true) {
+		return
+	}
+	go func() {
+		defer s.probing.Store(false)
+		_ = s.probe() // its answer ends the silence; a lost connection is noticed elsewhere
+	}()
 }
 
 // roomiestLocked is the lane with the fewest messages in flight, or nil if all are
