@@ -239,6 +239,7 @@ func testStuckQueue(t *testing.T, broker *brokertest.Broker) {
 	proxy, url := faultproxy.StartURL(t, broker.URL())
 	p := b.publisher(t, func(c *rabbitmq.Config) {
 		c.URL, c.ConfirmTimeout = url, 500*time.Millisecond
+		c.Channels, c.Window = 2, 30 // less room than the stuck ones take
 		c.Routes = map[string]rabbitmq.Route{"other": {Exchange: other.exchange}}
 	})
 	before := proxy.Accepted()
@@ -248,7 +249,7 @@ func testStuckQueue(t *testing.T, broker *brokertest.Broker) {
 	queue("sys:suspend")
 	f := startFlood(t, p, 100, 100)
 	// A silent broker would be left after the third try.
-	require.Eventually(t, func() bool { return f.unknown.Load() >= 100*9 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return f.unknown.Load() >= 100*9 && p.InFlight() >= 100 }, patience, time.Millisecond)
 	require.NoError(t, within(t, p.WaitAvailable))
 	require.NoError(t, p.Publish(t.Context(), newEvent("other"), 1))
 	queue("sys:resume")

@@ -14,7 +14,10 @@ const orphanAge = time.Minute
 func (s *session) orphan(p *pending) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p.late = true
+	if !p.late {
+		p.late = true
+		s.late++
+	}
 	s.orphans[p.id] = append(s.orphans[p.id], p)
 }
 
@@ -50,6 +53,15 @@ func (s *session) sweepLocked() {
 	}
 }
 
+// lateLanes is how many lanes are full of messages that somebody gave up waiting
+// for. The queues that they are for may take nothing, which must leave room for the
+// others.
+func (s *session) lateLanes() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return min(s.late/s.config.Window, mostLateLanes)
+}
+
 // outlivedLocked says that an orphan's answer is old, and gives its place back if
 // it has just come.
 func (s *session) outlivedLocked(p *pending) bool {
@@ -58,6 +70,7 @@ func (s *session) outlivedLocked(p *pending) bool {
 		return time.Since(p.since) > orphanAge
 	case p.answered():
 		p.freed, p.known, p.since = true, p.settle(), time.Now()
+		s.late--
 		s.leaveLocked(p.lane)
 	}
 	return false

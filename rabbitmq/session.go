@@ -33,6 +33,7 @@ type session struct {
 	released chan struct{} // closed while blocked: nobody waits for a confirm then
 
 	inFlight   int       // over all lanes
+	late       int       // of them, those that somebody gave up waiting for
 	quietSince time.Time // the last answer, or the first message in flight after it
 
 	probing atomic.Bool   // a probe is on its way beside the events
@@ -188,7 +189,12 @@ func (s *session) finish(p *pending) verdict {
 		return p.known
 	}
 	v := p.settle()
-	s.leave(p.lane)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p.late {
+		s.late--
+	}
+	s.leaveLocked(p.lane)
 	return v
 }
 
