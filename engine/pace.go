@@ -44,7 +44,8 @@ type queuePace struct {
 
 	looked time.Time // when the last look ended
 	more   bool      // it filled all its places
-	putOff bool      // a look is due, and is asked for once there is reason to
+	putOff bool      // a look is to be asked for once it is due
+	asked  bool      // it was, and the look has not begun
 	nudged bool      // it is in nudges
 }
 
@@ -67,24 +68,36 @@ func (p *pace) free(queue string) int {
 }
 
 // begin says whether to look at the queue, for as many claims as there is room
-// for. If not, River is nudged when it is time. Through a shut gate nobody looks; it
-// counts as if, every lookApart.
+// for. If not, River is nudged when it is time. A queue where more is known to wait
+// is looked at in its turn, though River asks as soon as one of its workers is free.
 func (p *pace) begin(queue string, room int, open bool) bool {
+	q, ok := p.queues[queue]
+	switch {
+	case !ok:
+		return true
+	case !open:
+		return p.beginShut(q)
+	}
+	p.mu.Lock()
+	due := q.due(room) && (q.asked || !q.more) || room > 0 && !p.heard.Load()
+	q.asked = false
+	p.setPutOff(q, !due)
+	p.mu.Unlock()
+	if !due {
+		p.wake()
+	}
+	return due
+}
+
+// beginShut is begin where the gate is shut: nobody looks. It counts as a look,
+// every lookApart.
+func (p *pace) beginShut(q *queuePace) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	q, ok := p.queues[queue]
-	if !ok {
-		return true
+	due := time.Since(q.looked) >= lookApart
+	if due {
+		q.looked = time.Now()
 	}
-	if !open {
-		shut := time.Since(q.looked) >= lookApart
-		if shut {
-			q.looked = time.Now()
-		}
-		return shut
-	}
-	due := q.due(room) || !p.heard.Load()
-	p.setPutOff(q, !due)
 	return due
 }
 
@@ -147,14 +160,18 @@ func (p *pace) wake() {
 	var next *queuePace
 	for _, q := range p.queues {
 		room := min(p.core.free(), p.free(q.name))
-		if q.putOff && !q.nudged && q.due(room) && (next == nil || q.looked.Before(next.looked)) {
+		if q.putOff && q.due(room) && (next == nil || q.looked.Before(next.looked)) {
 			next = q
 		}
 	}
-	if next != nil {
-		p.setPutOff(next, false)
+	if next == nil {
+		return
+	}
+	p.setPutOff(next, false)
+	next.asked = true
+	if !next.nudged {
 		next.nudged = true
 		p.nudges <- next.name
-		time.AfterFunc(lookApart, p.wake) // for the others: River may leave this one alone, as when it is paused
 	}
+	time.AfterFunc(lookApart, p.wake) // for the others: River may leave this one alone, as when it is paused
 }

@@ -170,10 +170,19 @@ func TestAPausedQueueHoldsNoOtherUp(t *testing.T) {
 	}
 	require.NoError(t, e.Start(t.Context()))
 	defer func() { _ = e.StopNow(context.Background()) }()
-	for seen := map[string]bool{}; len(seen) < 2; end <- struct{}{} {
-		seen[<-began] = true
+	next := func() string {
+		select {
+		case queue := <-began:
+			return queue
+		case <-time.After(waitFor):
+			require.FailNow(t, "no queue is looked at", "%d and %d worked", b.count("paused"), b.count("open"))
+			return ""
+		}
 	}
-	for queue := <-began; queue != "paused"; queue = <-began {
+	for seen := map[string]bool{}; len(seen) < 2; end <- struct{}{} {
+		seen[next()] = true
+	}
+	for next() != "paused" {
 		end <- struct{}{}
 	}
 	client, err := river.NewClient(b.db.Postgres.Driver, &river.Config{Schema: b.db.Schema(), Logger: quiet()})
@@ -182,12 +191,7 @@ func TestAPausedQueueHoldsNoOtherUp(t *testing.T) {
 	require.Eventually(t, func() bool { return strings.Contains(log.String(), ": Paused") }, waitFor, tick)
 	end <- struct{}{}
 	for b.count("open") < 10 {
-		select {
-		case queue := <-began:
-			require.Equal(t, "open", queue)
-			end <- struct{}{}
-		case <-time.After(waitFor):
-			require.FailNow(t, "the open queue waits", "%d worked", b.count("open"))
-		}
+		require.Equal(t, "open", next())
+		end <- struct{}{}
 	}
 }
