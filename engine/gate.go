@@ -91,11 +91,14 @@ func (g *gate) leave(p *pass) {
 	if p.putOff {
 		return
 	}
-	defer func() {
-		if g.core.paced() && p.room > 0 {
-			g.core.pace.end(p.queue, p.claimed == p.room)
-		}
-	}()
+	g.settle(p)
+	if g.core.paced() && p.room > 0 {
+		g.core.pace.end(p.queue, p.claimed == p.room)
+	}
+}
+
+// settle gives back the room that a fetch did not need, and notes how it went.
+func (g *gate) settle(p *pass) {
 	d := Counters{Claimed: int64(p.claimed)}
 	if p.counted {
 		d.Iterations = 1
