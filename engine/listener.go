@@ -17,11 +17,11 @@ type nudgedListener struct {
 	riverdriver.Listener
 	pace *pace
 
-	waiting chan heard // the wait that is under way, or nil
+	waiting chan waited // the wait that is under way, or nil
 }
 
-// heard is what a wait brought.
-type heard struct {
+// waited is what a wait brought.
+type waited struct {
 	notification *riverdriver.Notification
 	err          error
 }
@@ -32,22 +32,22 @@ type heard struct {
 // up may take a connection of its own, and time.
 func (l *nudgedListener) WaitForNotification(ctx context.Context) (*riverdriver.Notification, error) {
 	if l.waiting == nil {
-		waiting := make(chan heard, 1)
+		waiting := make(chan waited, 1)
 		l.waiting = waiting
 		go func() {
 			notification, err := l.Listener.WaitForNotification(ctx)
-			waiting <- heard{notification, err}
+			waiting <- waited{notification, err}
 		}()
 	}
 	l.pace.heard.Store(true)
 	select {
 	case queue := <-l.pace.nudges:
-		l.pace.taken(queue)
+		l.pace.told(queue)
 		return &riverdriver.Notification{Topic: insertTopic, Payload: insertPayload(queue)}, nil
-	case h := <-l.waiting:
+	case w := <-l.waiting:
 		l.waiting = nil
-		l.pace.heard.Store(h.err == nil)
-		return h.notification, h.err
+		l.pace.heard.Store(w.err == nil)
+		return w.notification, w.err
 	}
 }
 

@@ -129,8 +129,8 @@ func (p *pace) setPutOff(q *queuePace, putOff bool) {
 	q.putOff = putOff
 }
 
-// taken says that River was told to look at the queue.
-func (p *pace) taken(queue string) {
+// told says that River was told to look at the queue.
+func (p *pace) told(queue string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.queues[queue].nudged = false
