@@ -196,7 +196,7 @@ func (c *core) riverConfig(workers *river.Workers, schema string, once bool) *ri
 	}
 	cooldown := min(lookApart, c.config.PollInterval)
 	if c.paced() {
-		cooldown = time.Millisecond
+		cooldown = time.Millisecond // River's least: pace keeps the looks apart
 	}
 	config := &river.Config{
 		ID:                  c.instance,

@@ -37,6 +37,9 @@ var (
 	// Only who holds a lease may mark others: a statement that hung while the
 	// database was away must not be the first thing that it does on its return.
 	//
+	// A lease must have ended before this transaction began: while a statement is
+	// held up, as by a database that is away, so are the others' renewals.
+	//
 	// A row that somebody locks is passed over: it must not hold up the marking of
 	// the others.
 	sqlMarkLost = dbtx.Each(`UPDATE {schema}process_heartbeats SET state = 'lost' WHERE instance_id IN (

@@ -30,7 +30,8 @@ func keyword(raw, name string) (value string, given bool) {
 }
 
 // whyUnreadable is what is wrong with a connection string that pgx does not
-// read. What pgx says may quote the rest of a password that was not escaped.
+// read. What pgx says may quote the rest of a password that was not escaped: that
+// is hidden.
 func whyUnreadable(raw string, err error) string {
 	var refused *pgconn.ParseConfigError
 	switch {
