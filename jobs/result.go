@@ -101,8 +101,8 @@ func (r *Runner) judge(ctx context.Context, err error, res *result, retryIn func
 // and adds why ctx ended, if it has: the loss of the lease, say.
 func ourFailure(ctx context.Context, err error) error {
 	outage := dbtx.IsTransient(err)
-	if ctx.Err() != nil {
-		err = fmt.Errorf("%w: %w", err, context.Cause(ctx))
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
+		err = fmt.Errorf("%w: %w", err, cause)
 	}
 	if outage {
 		return &outcome.Own{Err: err}

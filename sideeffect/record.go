@@ -179,10 +179,11 @@ func (s *Scope) write(ctx context.Context, sl *slot, rec *record, calls int) err
 // so that it uses no attempt of the event. The end of the caller's context is
 // none, and tells its reason: the loss of the lease, say.
 func ourFailure(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return fmt.Errorf("%w: %w", err, context.Cause(ctx))
-	}
-	if dbtx.IsTransient(err) {
+	cause := context.Cause(ctx)
+	switch {
+	case cause != nil && !errors.Is(err, cause):
+		return fmt.Errorf("%w: %w", err, cause)
+	case cause == nil && dbtx.IsTransient(err):
 		return &outcome.Own{Err: err}
 	}
 	return err
