@@ -10,6 +10,9 @@ import (
 // replay, which is to be sent.
 const orphanAge = time.Minute
 
+// mostLateLanes is how many lanes there are at most beyond Config.Channels.
+const mostLateLanes = 100
+
 // orphan keeps what is still to be answered when nobody waits for it any more.
 func (s *session) orphan(p *pending) {
 	s.mu.Lock()
@@ -53,15 +56,6 @@ func (s *session) sweepLocked() {
 	}
 }
 
-// lateLanes is how many lanes are full of messages that somebody gave up waiting
-// for. The queues that they are for may take nothing, which must leave room for the
-// others.
-func (s *session) lateLanes() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return min(s.late/s.config.Window, mostLateLanes)
-}
-
 // outlivedLocked says that an orphan's answer is old, and gives its place back if
 // it has just come.
 func (s *session) outlivedLocked(p *pending) bool {
@@ -74,4 +68,13 @@ func (s *session) outlivedLocked(p *pending) bool {
 		s.leaveLocked(p.lane)
 	}
 	return false
+}
+
+// lateLanes is how many lanes are full of messages that somebody gave up waiting
+// for. The queues that they are for may take nothing, which must leave room for the
+// others.
+func (s *session) lateLanes() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return min(s.late/s.config.Window, mostLateLanes)
 }

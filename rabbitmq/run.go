@@ -117,10 +117,8 @@ func (p *Publisher) prepare(ctx context.Context, s *session) error {
 	}
 }
 
-// mostLateLanes is how many lanes there are at most beyond Config.Channels.
-const mostLateLanes = 100
-
-// fill opens the lanes that are missing, and as many more as are full of late messages.
+// fill opens the lanes that are missing, and as many more as are full of late
+// messages.
 func (p *Publisher) fill(ctx context.Context, s *session) error {
 	for s.laneCount() < p.config.Channels+s.lateLanes() {
 		err := s.await(ctx, func() error {
