@@ -72,14 +72,15 @@ func (p *Publisher) InFlight() int {
 
 // AgeOrphans lets the answers that are kept be old, and returns how many messages
 // nobody waits for.
-func (p *Publisher) AgeOrphans() int {
+func (p *Publisher) AgeOrphans() (n int) {
 	s := p.session.Load()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, all := range s.orphans {
 		for _, orphan := range all {
 			orphan.since = time.Time{}
+			n++
 		}
 	}
-	return len(s.orphans)
+	return n
 }
