@@ -60,11 +60,11 @@ func Declare(ctx context.Context, url string, topology Topology) error {
 func declare(conn *connection, topology Topology, queueArgs amqp.Table) error {
 	exists, err := conn.hasExchange(topology.Exchange)
 	if err != nil {
-		return err
+		return fmt.Errorf("look for exchange %q: %w", topology.Exchange, err)
 	}
 	channel, err := conn.Channel()
 	if err != nil {
-		return err
+		return fmt.Errorf("open a channel: %w", err)
 	}
 	exchange := func() error {
 		err := channel.ExchangeDeclare(topology.Exchange, amqp.ExchangeTopic, true, false, false, false, nil)
