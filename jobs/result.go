@@ -98,7 +98,7 @@ func (r *Runner) judge(ctx context.Context, err error, res *result, retryIn func
 }
 
 // ourFailure marks the error of one of our own statements, if it was an outage,
-// and adds why ctx ended, if it has: the loss of the lease, say.
+// and adds why ctx ended, if it has and err does not say so: the loss of the lease.
 func ourFailure(ctx context.Context, err error) error {
 	outage := dbtx.IsTransient(err)
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
