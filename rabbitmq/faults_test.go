@@ -37,6 +37,7 @@ func TestBrokerFaults(t *testing.T) {
 		{"NoPermissionForATopic", testNoPermissionForATopic},
 		{"NoPermissionForTheDefaultExchange", testNoPermissionForTheDefaultExchange},
 		{"StuckQueue", testStuckQueue},
+		{"StuckQueueAndFewChannels", testStuckQueueAndFewChannels},
 		{"RestartUnderLoad", testRestartUnderLoad},
 		{"BrokerKilledAndAway", testBrokerKilledAndAway},
 	} {
@@ -243,16 +244,35 @@ func testStuckQueue(t *testing.T, broker *brokertest.Broker) {
 		c.Routes = map[string]rabbitmq.Route{"other": {Exchange: other.exchange}}
 	})
 	before := proxy.Accepted()
-	queue := func(do string) {
-		ctl(t, broker, "eval", `{ok, Q} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"/">>, queue, <<"`+b.queue+`">>)), `+do+`(amqqueue:get_pid(Q)).`)
-	}
-	queue("sys:suspend")
+	toQueue(t, broker, b.queue, "suspend")
 	f := startFlood(t, p, 100, 100)
 	// A silent broker would be left after the third try.
 	require.Eventually(t, func() bool { return f.unknown.Load() >= 100*9 && p.InFlight() >= 100 }, patience, time.Millisecond)
 	require.NoError(t, within(t, p.WaitAvailable))
 	require.NoError(t, p.Publish(t.Context(), newEvent("other"), 1))
-	queue("sys:resume")
+	toQueue(t, broker, b.queue, "resume")
+	f.end()
+	f.requireAll(t, b.drain(t), 0)
+	require.Equal(t, before, proxy.Accepted())
+}
+
+func toQueue(t *testing.T, broker *brokertest.Broker, queue, do string) {
+	ctl(t, broker, "eval", `{ok, Q} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"/">>, queue, <<"`+queue+`">>)), sys:`+do+`(amqqueue:get_pid(Q)).`)
+}
+
+// The broker's limit of channels is no reason to give the connection up, which
+// would send what is stuck again.
+func testStuckQueueAndFewChannels(t *testing.T, broker *brokertest.Broker) {
+	b := setupOn(t, broker.URL())
+	proxy, url := faultproxy.StartURL(t, broker.URL())
+	p := b.publisher(t, func(c *rabbitmq.Config) {
+		c.URL, c.ConfirmTimeout, c.Channels, c.Window = url+"?channel_max=8", 500*time.Millisecond, 2, 5
+	})
+	before := proxy.Accepted()
+	toQueue(t, broker, b.queue, "suspend")
+	f := startFlood(t, p, 100, 100)
+	require.Eventually(t, func() bool { return f.unknown.Load() >= 100*9 && p.InFlight() >= 30 }, patience, time.Millisecond)
+	toQueue(t, broker, b.queue, "resume")
 	f.end()
 	f.requireAll(t, b.drain(t), 0)
 	require.Equal(t, before, proxy.Accepted())

@@ -10,8 +10,14 @@ import (
 // replay, which is to be sent.
 const orphanAge = time.Minute
 
-// mostLateLanes is how many lanes there are at most beyond Config.Channels.
-const mostLateLanes = 100
+const (
+	// mostLateLanes is how many lanes there are at most beyond Config.Channels.
+	mostLateLanes = 100
+
+	// spareChannels of those that the broker allows are for its answers to
+	// questions.
+	spareChannels = 2
+)
 
 // orphan keeps what is still to be answered when nobody waits for it any more.
 func (s *session) orphan(p *pending) {
@@ -72,9 +78,10 @@ func (s *session) outlivedLocked(p *pending) bool {
 
 // lateLanes is how many lanes are full of messages that somebody gave up waiting
 // for. The queues that they are for may take nothing, which must leave room for the
-// others.
+// others. The lanes stay until the connection ends.
 func (s *session) lateLanes() int {
+	allowed := int(s.conn.Config.ChannelMax) - s.config.Channels - spareChannels
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return min(s.late/s.config.Window, mostLateLanes)
+	return max(0, min(s.late/s.config.Window, mostLateLanes, allowed))
 }

@@ -2,6 +2,7 @@ package rabbitmq
 
 import (
 	"crypto/rand"
+	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 )
@@ -9,7 +10,6 @@ import (
 // probe publishes to nobody and waits for the answer, however long it takes: a
 // broker in alarm lets publishers in and then reads nothing.
 func (s *session) probe() error {
-	m := &message{route: route{key: "oxbow.probe." + rand.Text(), mandatory: true}, Publishing: amqp.Publishing{MessageId: "probe"}}
 	s.mu.Lock()
 	l := s.roomiestLocked()
 	if l != nil {
@@ -17,9 +17,9 @@ func (s *session) probe() error {
 	}
 	s.mu.Unlock()
 	if l == nil {
-		return errEnded
+		return s.probeAlone()
 	}
-	sent, err := l.send(m)
+	sent, err := l.send(probeMessage())
 	if err != nil {
 		s.leave(l)
 		return err
@@ -29,6 +29,34 @@ func (s *session) probe() error {
 		return errEnded
 	}
 	return nil // a refusal is an answer, too: the user may not publish to everything
+}
+
+// probeAlone is probe over a channel of its own, where all others are full.
+func (s *session) probeAlone() error {
+	l, err := openLane(s.conn, 1, nil)
+	if err != nil {
+		return err
+	}
+	sent, err := l.send(probeMessage())
+	if err != nil {
+		return err
+	}
+	<-sent.confirm.Done()
+	closed := sent.settle() == channelClosed
+	if s.conn.IsClosed() {
+		return errEnded
+	}
+	s.mu.Lock()
+	s.quietSince = time.Now()
+	s.mu.Unlock()
+	if closed {
+		return nil
+	}
+	return l.channel.Close()
+}
+
+func probeMessage() *message {
+	return &message{route: route{key: "oxbow.probe." + rand.Text(), mandatory: true}, Publishing: amqp.Publishing{MessageId: "probe"}}
 }
 
 // probeBeside asks whether the broker is silent, or only the queues are that the

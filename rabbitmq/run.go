@@ -189,13 +189,16 @@ func (p *Publisher) look(ctx context.Context, s *session) error {
 		return nil
 	}
 	silent := s.silent()
-	if silent > p.config.ConfirmTimeout/2 {
-		s.probeBeside()
-	}
 	if silent > 3*p.config.ConfirmTimeout {
 		return fmt.Errorf("the broker has confirmed nothing for %v: connecting anew", silent.Round(time.Second))
 	}
-	return p.fill(ctx, s)
+	if err := p.fill(ctx, s); err != nil {
+		return err
+	}
+	if silent > p.config.ConfirmTimeout/2 {
+		s.probeBeside() // for which there is room now
+	}
+	return nil
 }
 
 // note makes known how the session stands, and whether Config.Exchange takes events.
