@@ -244,10 +244,7 @@ func (e *Engine) Start(ctx context.Context) error {
 	case fresh:
 	}
 	c := e.core
-	if err := c.checkPrivileges(ctx); err != nil {
-		return err
-	}
-	if err := c.agree(ctx); err != nil {
+	if err := c.mayStart(ctx); err != nil {
 		return err
 	}
 	e.warnOfRelay(ctx)
@@ -275,6 +272,18 @@ func (e *Engine) Start(ctx context.Context) error {
 		return errors.Join(err, e.halt(context.WithoutCancel(ctx), hardStop))
 	}
 	return nil
+}
+
+// mayStart asks the database whether anything stands against it.
+func (c *core) mayStart(ctx context.Context) error {
+	err := c.checkPrivileges(ctx)
+	if err == nil {
+		err = c.agree(ctx)
+	}
+	if dbtx.IsUndefinedTable(err) {
+		return fmt.Errorf("oxbow: the database is not migrated: call migrations.Up or run `admin migrate up`: %w", err)
+	}
+	return err
 }
 
 // InstanceID names this run of the process.

@@ -16,7 +16,7 @@ func (e *Engine) DispatchOnce(ctx context.Context) (Counters, error) {
 		return Counters{}, err
 	}
 	c.gate.setBudget(c.config.BatchSize)
-	if err := c.checkPrivileges(ctx); err != nil { // Start asks too, but after the statements below
+	if err := c.mayStart(ctx); err != nil { // Start asks too, but after the statements below
 		return Counters{}, err
 	}
 	if err := c.moveDue(ctx); err != nil {

@@ -31,8 +31,8 @@ type pace struct {
 	nudges chan string // queues to be looked at, each at most once
 	heard  atomic.Bool // somebody takes the nudges
 
-	putOff atomic.Int64 // how many queues wait for a look
-	mu     sync.Mutex   // guards what changes in queues
+	waiting atomic.Int64 // how many queues have a look put off
+	mu      sync.Mutex   // guards what changes in queues; due and setPutOff are called with it
 }
 
 // queuePace is one queue's part.
@@ -121,10 +121,10 @@ func (p *pace) end(queue string, full bool) {
 func (p *pace) setPutOff(q *queuePace, putOff bool) {
 	switch {
 	case putOff && !q.putOff:
-		p.putOff.Add(1)
+		p.waiting.Add(1)
 		time.AfterFunc(lookApart-time.Since(q.looked), p.wake)
 	case !putOff && q.putOff:
-		p.putOff.Add(-1)
+		p.waiting.Add(-1)
 	}
 	q.putOff = putOff
 }
@@ -141,7 +141,7 @@ func (p *pace) took(queue string) { p.count(queue, 1) }
 
 func (p *pace) freed(queue string) {
 	p.count(queue, -1)
-	if p.putOff.Load() > 0 {
+	if p.waiting.Load() > 0 {
 		p.wake()
 	}
 }

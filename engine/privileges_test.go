@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -100,5 +101,23 @@ func eachPostgres(t *testing.T, fn func(t *testing.T, owner *bundle)) {
 			db := open(t)
 			fn(t, setup(t, dbtest.DB{DB: db, Name: name, Postgres: db}))
 		})
+	}
+}
+
+// New asks the database nothing, so Start is where this is seen first.
+func TestADatabaseThatIsNotMigrated(t *testing.T) {
+	t.Parallel()
+	pool, err := pgxpool.New(t.Context(), dbtest.EmptyPostgresURL(t))
+	require.NoError(t, err)
+	defer pool.Close()
+	file, err := dbtx.OpenSQLiteFile(filepath.Join(t.TempDir(), "oxbow.db"))
+	require.NoError(t, err)
+	defer func() { _ = file.Close() }()
+	pg, nowhere, lite := dbtx.OpenPostgres(pool, ""), dbtx.OpenPostgres(pool, "nowhere"), dbtx.OpenSQLite(file)
+	for name, db := range map[string]dbtest.DB{
+		"Postgres": {DB: pg.DB, Postgres: pg}, "NoSchema": {DB: nowhere.DB, Postgres: nowhere}, "SQLite": {DB: lite.DB, SQLite: lite},
+	} {
+		b := setup(t, db)
+		require.ErrorContains(t, b.engine(b.app(nil), nil).Start(t.Context()), "admin migrate up", name)
 	}
 }
