@@ -54,6 +54,7 @@ func (p *pilot) JobGetAvailable(ctx context.Context, exec riverdriver.Executor, 
 		pass.err = err
 		return nil, err
 	}
+	pass.full = len(res.Jobs) == pass.room // also where some are left to others
 	kept := res.Jobs[:0]
 	for _, row := range res.Jobs {
 		if c.open(ctx, row, res.DecodeErrors[row.ID]) {

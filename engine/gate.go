@@ -40,6 +40,7 @@ func newGate(c *core) *gate {
 type pass struct {
 	queue                 string
 	number, room, claimed int
+	full                  bool // it found as much as there was room for
 	counted               bool // as an iteration
 	putOff                bool // it is no fetch: it is not time for one
 	err                   error
@@ -93,7 +94,7 @@ func (g *gate) leave(p *pass) {
 	}
 	g.settle(p)
 	if g.core.paced() && p.room > 0 {
-		g.core.pace.end(p.queue, p.claimed == p.room)
+		g.core.pace.end(p.queue, p.full)
 	}
 }
 
@@ -116,7 +117,7 @@ func (g *gate) settle(p *pass) {
 		}
 	case p.room > 0:
 		delete(g.failing, p.queue)
-		g.dry[p.queue] = p.claimed < p.room
+		g.dry[p.queue] = !p.full
 	}
 	if g.budget != unlimited {
 		g.budget -= p.claimed

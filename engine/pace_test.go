@@ -73,23 +73,33 @@ func TestQueuesAreEmptiedWithoutAPoll(t *testing.T) {
 	require.Equal(t, 8, running.seen["all"])
 }
 
+// notifying inserts n events that are notified of, whatever was inserted just before.
+func (b *bundle) notifying() (insert func(do string, n int)) {
+	b.t.Helper()
+	registry := outbox.NewRegistry()
+	require.NoError(b.t, outbox.Register[probe](registry, nil))
+	client, err := outbox.NewClient(b.db.Postgres, registry, &outbox.Config{NotifyInterval: time.Millisecond, Logger: quiet()})
+	require.NoError(b.t, err)
+	return func(do string, n int) {
+		b.t.Helper()
+		events := make([]outbox.InsertParams, n)
+		for i := range events {
+			events[i].Payload = probe{Do: do}
+		}
+		_, err := client.InsertMany(as(b.t.Context()), events)
+		require.NoError(b.t, err)
+	}
+}
+
 // Notifications and nudges come over the same connection.
 func TestNoNotificationIsLostBetweenNudges(t *testing.T) {
 	t.Parallel()
 	b := listening(t)
 	e := b.start(b.app(nil), func(c *engine.Config) { c.PollInterval, c.BatchSize = time.Hour, 2 })
-	registry := outbox.NewRegistry()
-	require.NoError(t, outbox.Register[probe](registry, nil))
-	client, err := outbox.NewClient(b.db.Postgres, registry, &outbox.Config{NotifyInterval: time.Millisecond, Logger: quiet()})
-	require.NoError(t, err)
-	burst := make([]outbox.InsertParams, 5) // which takes three looks
-	for i := range burst {
-		burst[i].Payload = probe{}
-	}
+	insert := b.notifying()
 	for round := range 100 {
-		_, err := client.InsertMany(as(t.Context()), burst)
-		require.NoError(t, err)
-		require.Eventually(t, func() bool { return int(e.Counters().Claimed) == (round+1)*len(burst) }, waitFor, time.Millisecond)
+		insert("x", 5) // which takes three looks
+		require.Eventually(t, func() bool { return int(e.Counters().Claimed) == (round+1)*5 }, waitFor, time.Millisecond)
 	}
 }
 
@@ -194,4 +204,19 @@ func TestAPausedQueueHoldsNoOtherUp(t *testing.T) {
 		require.Equal(t, "open", next())
 		end <- struct{}{}
 	}
+}
+
+// No poll takes place in this test's time. A row whose old handler still runs here
+// is left to other processes, and is no sign that nothing else waits.
+func TestARowThatIsLeftToOthersHidesNothingBehindIt(t *testing.T) {
+	t.Parallel()
+	b, release := listening(t), make(chan struct{})
+	defer close(release)
+	e := b.start(b.app(behaviours{"deaf": func(context.Context, outbox.Event[probe]) error { <-release; return nil }}),
+		func(c *engine.Config) { c.PollInterval, c.BatchSize = time.Hour, 2 })
+	deaf := b.insert(e, "deaf", nil)
+	require.Eventually(t, func() bool { return b.count("deaf") == 1 }, waitFor, tick)
+	b.exec(`UPDATE `+b.table("river_job")+` SET state = 'available', scheduled_at = $2 WHERE unique_key = $1`, deaf[:], time.Now().Add(-time.Minute))
+	b.notifying()("x", 5)
+	require.Eventually(t, func() bool { return b.count("x") == 5 }, waitFor, tick)
 }
