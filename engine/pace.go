@@ -15,6 +15,10 @@ const (
 	// worthALook is how many free places are worth a look at a queue where more is
 	// known to wait.
 	worthALook = 100
+
+	// askAgain is when a look that was asked for and has not begun is asked for once
+	// more: River drops notifications while too many come at once.
+	askAgain = 100 * time.Millisecond
 )
 
 // pace says when a queue is looked at, where River can be nudged. By itself River
@@ -42,11 +46,12 @@ type queuePace struct {
 	enough int          // free places that are worth a look
 	busy   atomic.Int64 // claims whose handlers have not ended
 
-	looked time.Time // when the last look ended
-	more   bool      // it filled all its places
-	putOff bool      // a look is to be asked for once it is due
-	asked  bool      // it was, and the look has not begun
-	nudged bool      // it is in nudges
+	looked  time.Time // when the last look ended
+	more    bool      // it filled all its places
+	putOff  bool      // a look is to be asked for once it is due
+	asked   bool      // it was, and the look has not begun
+	askedAt time.Time
+	nudged  bool // it is in nudges
 }
 
 func newPace(c *core) *pace {
@@ -90,13 +95,14 @@ func (p *pace) begin(queue string, room int, open bool) bool {
 }
 
 // beginShut is begin where the gate is shut: nobody looks. It counts as a look,
-// every lookApart.
+// every lookApart, also as one that was asked for.
 func (p *pace) beginShut(q *queuePace) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	due := time.Since(q.looked) >= lookApart
 	if due {
-		q.looked = time.Now()
+		q.looked, q.asked = time.Now(), false
+		p.setPutOff(q, false)
 	}
 	return due
 }
@@ -152,15 +158,15 @@ func (p *pace) count(queue string, n int64) {
 	}
 }
 
-// wake asks for a look at the queue that has waited longest of those where it is
-// time.
+// wake asks for a look at the queue whose last turn is longest ago of those where
+// it is time.
 func (p *pace) wake() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var next *queuePace
 	for _, q := range p.queues {
 		room := min(p.core.free(), p.free(q.name))
-		if q.putOff && q.due(room) && (next == nil || q.looked.Before(next.looked)) {
+		if q.putOff && q.due(room) && (next == nil || q.turn().Before(next.turn())) {
 			next = q
 		}
 	}
@@ -168,10 +174,32 @@ func (p *pace) wake() {
 		return
 	}
 	p.setPutOff(next, false)
-	next.asked = true
+	next.asked, next.askedAt = true, time.Now()
+	time.AfterFunc(askAgain, func() { p.again(next) })
 	if !next.nudged {
 		next.nudged = true
 		p.nudges <- next.name
 	}
 	time.AfterFunc(lookApart, p.wake) // for the others: River may leave this one alone, as when it is paused
+}
+
+// turn is when the queue was looked at last, or was to be.
+func (q *queuePace) turn() time.Time {
+	if q.askedAt.After(q.looked) {
+		return q.askedAt
+	}
+	return q.looked
+}
+
+// again asks once more for a look that has not begun.
+func (p *pace) again(q *queuePace) {
+	p.mu.Lock()
+	unanswered := q.asked && !q.nudged && time.Since(q.askedAt) >= askAgain && p.heard.Load()
+	if unanswered {
+		p.setPutOff(q, true)
+	}
+	p.mu.Unlock()
+	if unanswered {
+		p.wake()
+	}
 }

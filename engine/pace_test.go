@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
@@ -219,4 +220,29 @@ func TestARowThatIsLeftToOthersHidesNothingBehindIt(t *testing.T) {
 	b.exec(`UPDATE `+b.table("river_job")+` SET state = 'available', scheduled_at = $2 WHERE unique_key = $1`, deaf[:], time.Now().Add(-time.Minute))
 	b.notifying()("x", 5)
 	require.Eventually(t, func() bool { return b.count("x") == 5 }, waitFor, tick)
+}
+
+// No poll takes place in this test's time. River drops what comes while a thousand
+// notifications wait for its many queues, nudges too.
+func TestABurstOfNotificationsDrownsNoLook(t *testing.T) {
+	t.Parallel()
+	b, queues := listening(t), make(map[string]int)
+	for i := range 60 {
+		queues[fmt.Sprint("q", i)] = 4
+	}
+	e := b.engine(b.app(nil), func(c *engine.Config) { c.PollInterval, c.BatchSize, c.Queues = time.Hour, 8, queues })
+	var events []outbox.InsertParams
+	for queue := range queues {
+		for range 50 {
+			events = append(events, outbox.InsertParams{Payload: probe{Do: "x"}, Opts: &outbox.InsertOpts{Queue: queue}})
+		}
+	}
+	_, err := e.Outbox().InsertMany(as(t.Context()), events)
+	require.NoError(t, err)
+	require.NoError(t, e.Start(t.Context()))
+	defer func() { _ = e.StopNow(context.Background()) }()
+	for range 4 {
+		b.exec(`SELECT pg_notify($1 || '.river_insert', '{"queue": "other ' || n || '"}') FROM generate_series(1, 20000) n`, b.db.Schema())
+	}
+	require.Eventually(t, func() bool { return b.count("x") == len(events) }, waitFor, tick)
 }
