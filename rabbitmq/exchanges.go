@@ -86,24 +86,9 @@ func (p *Publisher) checkPermission(ctx context.Context, s *session) error {
 func (s *session) refusal(ctx context.Context, exchange string) (reason *amqp.Error, err error) {
 	m := &message{route: route{exchange: exchange, key: "oxbow.probe." + rand.Text(), mandatory: true}}
 	m.Expiration = "oxbow asks for its permission"
-	err = s.await(ctx, func() error {
-		l, err := openLane(s.conn, 1, nil)
-		if err != nil {
-			return err
-		}
-		sent, err := l.send(m)
-		if err != nil {
-			return err
-		}
-		<-sent.confirm.Done()
-		if sent.settle() != channelClosed {
-			return l.channel.Close()
-		}
-		if s.conn.IsClosed() {
-			return errEnded
-		}
-		reason = l.reason
-		return nil
+	err = s.await(ctx, func() (err error) {
+		reason, err = s.ask(m)
+		return err
 	})
 	return reason, err
 }

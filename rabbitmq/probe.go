@@ -33,26 +33,34 @@ func (s *session) probe() error {
 
 // probeAlone is probe over a channel of its own, where all others are full.
 func (s *session) probeAlone() error {
-	l, err := openLane(s.conn, 1, nil)
-	if err != nil {
+	if _, err := s.ask(probeMessage()); err != nil {
 		return err
-	}
-	sent, err := l.send(probeMessage())
-	if err != nil {
-		return err
-	}
-	<-sent.confirm.Done()
-	closed := sent.settle() == channelClosed
-	if s.conn.IsClosed() {
-		return errEnded
 	}
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.quietSince = time.Now()
-	s.mu.Unlock()
-	if closed {
-		return nil
+	return nil
+}
+
+// ask sends a message over a channel of its own and waits for the answer, however
+// long it takes. The reason is that of a broker which closed the channel over it.
+func (s *session) ask(m *message) (reason *amqp.Error, err error) {
+	l, err := openLane(s.conn, 1, nil)
+	if err != nil {
+		return nil, err
 	}
-	return l.channel.Close()
+	sent, err := l.send(m)
+	if err != nil {
+		return nil, err
+	}
+	<-sent.confirm.Done()
+	if sent.settle() != channelClosed {
+		return nil, l.channel.Close()
+	}
+	if s.conn.IsClosed() {
+		return nil, errEnded
+	}
+	return l.reason, nil
 }
 
 func probeMessage() *message {
