@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -71,21 +70,21 @@ func declare(conn *connection, topology Topology, queueArgs amqp.Table) error {
 		return refusal("exchange", topology.Exchange, err)
 	}
 	queue := func() error {
+		if topology.Queue == "" {
+			return nil
+		}
 		_, err := channel.QueueDeclare(topology.Queue, true, false, false, false, queueArgs)
 		return refusal("queue", topology.Queue, err)
 	}
-	steps := []func() error{exchange, queue}
-	switch {
-	case topology.Queue == "":
-		steps = steps[:1]
-	case !exists:
-		// Events that wait for a new exchange come at once, and are to find the queue.
-		slices.Reverse(steps)
+	first, second := exchange, queue
+	if !exists { // events that wait for it come at once, and are to find the queue
+		first, second = queue, exchange
 	}
-	for _, step := range steps {
-		if err := step(); err != nil {
-			return err
-		}
+	if err := first(); err != nil {
+		return err
+	}
+	if err := second(); err != nil {
+		return err
 	}
 	for _, key := range topology.Bindings {
 		if err := channel.QueueBind(topology.Queue, key, topology.Exchange, false, nil); err != nil {
