@@ -101,9 +101,7 @@ func (r *Runner) judge(ctx context.Context, err error, res *result, retryIn func
 // and adds why ctx ended, if it has and err does not say so: the loss of the lease.
 func ourFailure(ctx context.Context, err error) error {
 	outage := dbtx.IsTransient(err)
-	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
-		err = fmt.Errorf("%w: %w", err, cause)
-	}
+	err = outcome.WithCause(ctx, err)
 	if outage {
 		return &outcome.Own{Err: err}
 	}

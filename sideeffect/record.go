@@ -179,14 +179,10 @@ func (s *Scope) write(ctx context.Context, sl *slot, rec *record, calls int) err
 // so that it uses no attempt of the event. The end of the caller's context is
 // none, and tells its reason: the loss of the lease, say.
 func ourFailure(ctx context.Context, err error) error {
-	cause := context.Cause(ctx)
-	switch {
-	case cause != nil && !errors.Is(err, cause):
-		return fmt.Errorf("%w: %w", err, cause)
-	case cause == nil && dbtx.IsTransient(err):
+	if ctx.Err() == nil && dbtx.IsTransient(err) {
 		return &outcome.Own{Err: err}
 	}
-	return err
+	return outcome.WithCause(ctx, err)
 }
 
 // errChanged says that another writer came between a look-up and a write.

@@ -4,7 +4,9 @@
 package outcome
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"time"
 )
 
@@ -96,3 +98,12 @@ type Own struct {
 
 func (e *Own) Error() string { return e.Err.Error() }
 func (e *Own) Unwrap() error { return e.Err }
+
+// WithCause adds why ctx ended to the error of a statement, if it has ended and err
+// does not say so: the loss of the lease, say.
+func WithCause(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
+		return fmt.Errorf("%w: %w", err, cause)
+	}
+	return err
+}
