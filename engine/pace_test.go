@@ -46,20 +46,36 @@ func (m *most) enter(names ...string) (leave func()) {
 	}
 }
 
+// atOnce is how many ran at once so far.
+func (m *most) atOnce(name string) int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.seen[name]
+}
+
 // No poll takes place in this test's time and nothing is notified, so all but the
 // first look at each queue was asked for. The queues together have more places
 // than the process, and neither is left out.
 func TestQueuesAreEmptiedWithoutAPoll(t *testing.T) {
 	t.Parallel()
 	b, running := listening(t), &most{now: map[string]int{}, seen: map[string]int{}}
-	work := func(queue string) func(context.Context, outbox.Event[probe]) error {
-		return func(context.Context, outbox.Event[probe]) error {
+	// Each waits until as many have run at once as may.
+	work := func(queue, counted string, places int) func(context.Context, outbox.Event[probe]) error {
+		full, once := make(chan struct{}), sync.Once{}
+		return func(ctx context.Context, _ outbox.Event[probe]) error {
 			defer running.enter(queue, "all")()
-			<-time.After(time.Millisecond) // beside others
-			return nil
+			if running.atOnce(counted) >= places {
+				once.Do(func() { close(full) })
+			}
+			select {
+			case <-full:
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
 		}
 	}
-	e := b.engine(b.app(behaviours{"narrow": work("narrow"), "wide": work("wide")}), func(c *engine.Config) {
+	e := b.engine(b.app(behaviours{"narrow": work("narrow", "narrow", 3), "wide": work("wide", "all", 8)}), func(c *engine.Config) {
 		c.PollInterval, c.BatchSize, c.Queues = time.Hour, 8, map[string]int{"narrow": 3, "wide": 8}
 	})
 	for range 50 {
