@@ -18,6 +18,9 @@ type event struct {
 	Output     string
 }
 
+// shownAgain is how many lines of a failed test stand at the end of the log.
+const shownAgain = 12
+
 type report struct {
 	out      io.Writer
 	started  time.Time
@@ -27,7 +30,8 @@ type report struct {
 	packages map[string]*pkg
 
 	passed, failed, skipped int
-	broken                  int // packages that failed
+	broken                  int      // packages that failed
+	failures                []string // for the end, each a name and the first lines of what it wrote
 }
 
 // pkg is one package's run. Output is kept until its test has passed.
@@ -113,6 +117,21 @@ func (r *report) endPackage(name string, p *pkg, ev event) {
 	fmt.Fprintf(r.out, "%s %s %2d/%d  %-40s %6.1fs  %d tests\n", elapsed(r.started), word, r.ended, r.expected, short(name), ev.Elapsed, p.tests)
 	if ev.Action == "fail" {
 		p.print(r.out)
+		r.keep(name, p)
+	}
+}
+
+// keep remembers a failed package for the end. A test that failed with one of
+// its subtests is left out: the subtest says why.
+func (r *report) keep(name string, p *pkg) {
+	for _, test := range p.order {
+		inSubtest := func(other string) bool { return strings.HasPrefix(other, test+"/") && p.output[other] != nil }
+		if p.output[test] == nil || (test == "" && p.failed) || slices.ContainsFunc(p.order, inSubtest) {
+			continue
+		}
+		lines := slices.Collect(strings.Lines(p.output[test].String()))
+		shown := min(len(lines), shownAgain)
+		r.failures = append(r.failures, strings.TrimSpace(short(name)+" "+test)+"\n    "+strings.Join(lines[:shown], "    "))
 	}
 }
 
@@ -141,18 +160,23 @@ func (r *report) tick() {
 	fmt.Fprintf(r.out, "%s      %2d/%d  %s …\n", elapsed(r.started), r.ended, r.expected, what)
 }
 
-// finish prints the totals and says whether everything passed. A package that
-// never ended is a failure, and so is a run without a test.
+// finish prints the totals, after them once more what failed, for who sees the
+// end of a log only, and says whether everything passed. A package that never
+// ended is a failure, and so is a run without a test.
 func (r *report) finish() bool {
 	for _, name := range r.running {
 		fmt.Fprintf(r.out, "%s FAIL        %s did not end\n", elapsed(r.started), short(name))
 		r.packages[name].print(r.out)
+		r.keep(name, r.packages[name])
 		r.broken++
 	}
 	if r.broken > r.failed { // packages that did not compile, or ended without naming a test
 		r.failed = r.broken
 	}
 	fmt.Fprintf(r.out, "%d passed, %d failed, %d skipped\n", r.passed, r.failed, r.skipped)
+	for _, failure := range r.failures {
+		fmt.Fprintf(r.out, "FAIL %s\n", strings.TrimRight(failure, "\n"))
+	}
 	return r.failed == 0 && r.passed > 0
 }
 

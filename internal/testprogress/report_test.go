@@ -47,6 +47,20 @@ func TestReport(t *testing.T) {
 		require.Contains(t, out, "1 passed, 1 failed, 0 skipped")
 	})
 
+	t.Run("EndsWithWhatFailed", func(t *testing.T) {
+		t.Parallel()
+		out, _ := run(t,
+			`{"Action":"start","Package":"github.com/oxbow-jobs/oxbow/outbox"}`,
+			`{"Action":"output","Package":"github.com/oxbow-jobs/oxbow/outbox","Test":"TestA","Output":"--- FAIL: TestA\n"}`,
+			`{"Action":"output","Package":"github.com/oxbow-jobs/oxbow/outbox","Test":"TestA/B","Output":"want 1, got 2\n"}`,
+			`{"Action":"fail","Package":"github.com/oxbow-jobs/oxbow/outbox","Test":"TestA/B"}`,
+			`{"Action":"fail","Package":"github.com/oxbow-jobs/oxbow/outbox","Test":"TestA"}`,
+			`{"Action":"output","Package":"github.com/oxbow-jobs/oxbow/outbox","Output":"FAIL\n"}`,
+			`{"Action":"fail","Package":"github.com/oxbow-jobs/oxbow/outbox"}`)
+		_, end, _ := strings.Cut(out, "0 passed, 2 failed, 0 skipped\n")
+		require.Equal(t, "FAIL outbox TestA/B\n    want 1, got 2\n", end)
+	})
+
 	t.Run("FailsWhenAPackageDoesNotCompile", func(t *testing.T) {
 		t.Parallel()
 		out, ok := run(t,
