@@ -38,7 +38,7 @@ type WorkerOptions struct {
 	// Args are further arguments of "worker run".
 	Args []string
 
-	// Unregistered says not to wait until the worker has its lease.
+	// Unregistered says not to wait until the worker has its lease and works.
 	Unregistered bool
 }
 
@@ -57,7 +57,7 @@ type Process struct {
 	done   chan struct{} // closed when the process has ended
 }
 
-// Worker starts "worker run" and waits until it has its lease.
+// Worker starts "worker run" and waits until it has its lease and works.
 func (s *Stage) Worker(opts *WorkerOptions) *Process {
 	s.t.Helper()
 	var o WorkerOptions
@@ -83,7 +83,8 @@ func (s *Stage) Worker(opts *WorkerOptions) *Process {
 	}
 	p := s.start("worker", o.Name, o.Fault, append(args, o.Args...))
 	if !o.Unregistered {
-		p.AwaitLease()
+		p.awaitLease()
+		p.await("works", func() bool { return p.Logged("River client started") })
 	}
 	return p
 }
@@ -132,18 +133,26 @@ func (s *Stage) start(program, name, fault string, args []string) *Process {
 	return p
 }
 
-// AwaitLease waits until the worker is registered and learns its instance id.
-func (p *Process) AwaitLease() {
+// awaitLease waits until the worker is registered and learns its instance id.
+func (p *Process) awaitLease() {
 	p.stage.t.Helper()
-	p.stage.Until(p.Name+" has its lease", func() bool {
-		if p.Ended() {
-			p.stage.t.Fatalf("%s ended at once: %s%s", p.Name, p.Stdout(), tail(p.Stderr()))
-		}
+	p.await("has its lease", func() bool {
 		ids := p.stage.Texts(`SELECT instance_id FROM {schema}process_heartbeats WHERE name = $1 AND pid = $2`, p.Name, p.PID())
 		if len(ids) == 1 {
 			p.Instance = ids[0]
 		}
 		return len(ids) == 1
+	})
+}
+
+// await waits for a step of the worker's start.
+func (p *Process) await(step string, done func() bool) {
+	p.stage.t.Helper()
+	p.stage.Until(p.Name+" "+step, func() bool {
+		if p.Ended() {
+			p.stage.t.Fatalf("%s ended before it %s: %s%s", p.Name, step, p.Stdout(), tail(p.Stderr()))
+		}
+		return done()
 	})
 }
 
