@@ -72,7 +72,7 @@ func (l *link) pump(from, to *net.TCPConn, keep func([]byte) bool) {
 }
 
 // awaitFlow blocks while the proxy is stalled. It returns false when the link
-// was reset.
+// was reset; once the proxy is cut, what it held back flows no more.
 func (l *link) awaitFlow() bool {
 	for {
 		m, changed := l.proxy.current()
@@ -81,7 +81,11 @@ func (l *link) awaitFlow() bool {
 			return false
 		default:
 		}
-		if m != stalled {
+		switch m {
+		case cut, closed:
+			l.reset()
+			return false
+		case flowing, swallowing:
 			return true
 		}
 		select {

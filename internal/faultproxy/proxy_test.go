@@ -219,6 +219,22 @@ func TestProxy(t *testing.T) {
 		require.ErrorIs(t, err, net.ErrClosed)
 	})
 
+	t.Run("WhatAStallHeldBackDoesNotFlowOnceCut", func(t *testing.T) {
+		t.Parallel()
+		for _, end := range []mode{cut, closed} {
+			bundle := setup(t)
+			c := bundle.dial(t)
+			c.send(t, "zero")
+			_, err := c.receive()
+			require.NoError(t, err)
+			bundle.proxy.Stall()
+			c.send(t, "one")
+			bundle.proxy.set(end) // the moment before the links are reset
+			_, err = c.receive()
+			require.Error(t, err)
+		}
+	})
+
 	t.Run("AnAbsentTargetResetsTheClient", func(t *testing.T) {
 		t.Parallel()
 		require.Error(t, dialAndRead(Start(t, "127.0.0.1:1")))
