@@ -7,6 +7,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -29,6 +30,8 @@ type Program struct {
 	stderr   io.Writer
 	log      *slog.Logger // the command's, or nil if it logs nothing
 	began    bool         // a command's own code was reached: errors are no longer about usage
+
+	stopNowWait time.Duration // tests set how long handlers are waited for after the second signal
 }
 
 // commonFlags are the flags that every command takes.
@@ -42,7 +45,7 @@ type commonFlags struct {
 }
 
 func newProgram(root *cobra.Command, apps []jobs.App) *Program {
-	p := &Program{Command: root, apps: apps, getenv: os.Getenv, stdout: os.Stdout, stderr: os.Stderr}
+	p := &Program{Command: root, apps: apps, getenv: os.Getenv, stdout: os.Stdout, stderr: os.Stderr, stopNowWait: stopNowWait}
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return flagError(err) })
 	root.CompletionOptions.DisableDefaultCmd = true

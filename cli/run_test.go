@@ -48,10 +48,14 @@ type background struct {
 
 func (b *testBundle) startWorker(args ...string) *background {
 	b.t.Helper()
+	return b.start(Worker(testApps()...), args...)
+}
+
+func (b *testBundle) start(p *Program, args ...string) *background {
+	b.t.Helper()
 	hard := make(chan struct{})
 	ctx, stop := context.WithCancel(context.WithValue(b.t.Context(), hardStopKey{}, (<-chan struct{})(hard)))
 	bg := &background{stop: stop, stopNow: sync.OnceFunc(func() { close(hard) }), stderr: &lockedBuffer{}, done: make(chan ran, 1)}
-	p := Worker(testApps()...)
 	p.getenv = func(name string) string { return b.vars[name] }
 	go func() {
 		var stdout bytes.Buffer

@@ -69,7 +69,7 @@ func (p *Program) workUntilStopped(ctx context.Context, eng *engine.Engine) erro
 	case <-ctx.Done():
 	case <-eng.Ended():
 	}
-	stopErr := stopEngine(ctx, eng)
+	stopErr := p.stopEngine(ctx, eng)
 	requested := ctx.Err() != nil
 
 	done := eng.Counters()
@@ -97,7 +97,7 @@ var (
 const stopNowWait = 2 * time.Second
 
 // stopEngine waits for the engine to finish what runs, until the second signal.
-func stopEngine(ctx context.Context, eng *engine.Engine) error {
+func (p *Program) stopEngine(ctx context.Context, eng *engine.Engine) error {
 	stopCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	stopped := make(chan error, 2)
@@ -113,7 +113,7 @@ func stopEngine(ctx context.Context, eng *engine.Engine) error {
 		if err == nil {
 			return errInterrupted
 		}
-	case <-time.After(stopNowWait):
+	case <-time.After(p.stopNowWait):
 	}
 	return errLeftRunning
 }
