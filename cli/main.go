@@ -9,12 +9,13 @@ import (
 )
 
 // hardStopAfter is how long the second signal waits for the program to interrupt
-// what runs and to print its result before it ends the process.
-const hardStopAfter = stopNowWait + time.Second
+// what runs and to print its result, for which a loaded machine takes a while,
+// before it ends the process. The third does not wait.
+const hardStopAfter = stopNowWait + 5*time.Second
 
 // Main runs the program with the process's arguments and signals and returns the
 // exit code. SIGTERM or SIGINT asks it to finish what runs; the second one stops
-// it at once.
+// it at once, and a third ends the process whatever it does.
 func Main(p *Program) int {
 	ctx, soft := context.WithCancel(context.Background())
 	defer soft()

@@ -153,10 +153,11 @@ func TestAfterTheGraceTheHandlerIsInterrupted(t *testing.T) {
 	})
 }
 
+// The handler runs for longer than the test waits for the worker.
 func TestTheSecondSignalStopsAtOnce(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, db dbtest.DB) {
-		b := setup(t, db, lab.Probe{Behave: "deaf", SleepMS: 60_000})
+		b := setup(t, db, lab.Probe{Behave: "deaf", SleepMS: 2 * patience.Milliseconds()})
 		p := start(t, db.URL, b.logFile, "--shutdown-seconds", "60")
 		b.running(t)
 		p.signal(t, syscall.SIGTERM)
@@ -169,12 +170,10 @@ func TestTheSecondSignalStopsAtOnce(t *testing.T) {
 				return false
 			}
 		}, 300*time.Millisecond, 50*time.Millisecond, "the first signal waits")
-		began := time.Now()
 		p.signal(t, syscall.SIGTERM)
 		code, doc := p.wait(t)
 		require.Equal(t, 1, code)
 		require.Equal(t, true, doc["shutdown_requested"])
-		require.Less(t, time.Since(began), 4*time.Second)
 		require.Contains(t, p.stderr.String(), "a second signal stopped it at once")
 		require.Equal(t, outbox.StatusPublishing, b.status(t), "the claim is taken over when its lease ends")
 	})
