@@ -183,13 +183,16 @@ func freePort(t testing.TB) string {
 	return port
 }
 
-// answers waits until the pooler listens.
+// answers waits until the pooler says that it is up. Whoever answers at its
+// address may be another program that took the port meanwhile.
 func (p *Pooler) answers() bool {
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); <-time.After(10 * time.Millisecond) {
-		conn, err := net.Dial("tcp", p.Addr)
-		if err == nil {
-			_ = conn.Close()
+	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); <-time.After(10 * time.Millisecond) {
+		log := p.Log()
+		if strings.Contains(log, "process up") {
 			return true
+		}
+		if strings.Contains(log, "FATAL") {
+			return false
 		}
 	}
 	return false
