@@ -58,13 +58,6 @@ func (b *bundle) haltEverywhere(name string, policies ...string) (*harness.Proce
 	return w, all
 }
 
-// healthy starts a worker that is not to lose its lease, however loaded the
-// machine is.
-func (b *bundle) healthy(name string) *harness.Process {
-	b.t.Helper()
-	return b.Worker(&harness.WorkerOptions{Name: name, Lease: 30 * time.Second})
-}
-
 // handOver gives a worker's queue to those that work the default one.
 func (b *bundle) handOver(w *harness.Process) {
 	b.t.Helper()

@@ -51,7 +51,7 @@ func TestADeathAtAnyPoint(t *testing.T) {
 							ids = append(ids, b.dieAt(point, how, 1+(round+i)%eventsPerDeath, pass.payload)...)
 						}
 					}
-					b.Worker(&harness.WorkerOptions{Name: "survivor"})
+					b.healthy("survivor")
 					b.Settled()
 					b.checkDeaths(ids, pass.rows, pass.children)
 				})

@@ -18,7 +18,7 @@ func TestBrokenPromisesAreFound(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, db dbtest.DB) {
 		b := setup(t, db)
-		w := b.Worker(nil)
+		w := b.healthy("only")
 		published := b.insert(lab.Probe{Behave: "tx"}, nil)
 		b.Settled()
 		dead := b.insert(lab.Probe{Behave: "permanent"}, nil)

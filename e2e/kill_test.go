@@ -16,7 +16,8 @@ import (
 const takenOverWithin = harness.Lease + 3*time.Second
 
 // takenOver checks an event that was lost once with the process and has been
-// published since.
+// published since. It may wait from the moment at which its process was dead and
+// another worked: who was there is promised, not how long a process takes to start.
 func (b *bundle) takenOver(id string, dead *harness.Process, died time.Time) {
 	b.t.Helper()
 	e := b.Becomes(id, "published")
@@ -39,16 +40,17 @@ func TestAKilledWorkersEventsAreTakenOver(t *testing.T) {
 }
 
 func testKill(b *bundle, victimLeads bool) {
-	first := b.Worker(nil)
+	leases := map[bool]time.Duration{true: harness.Lease, false: longLease} // by who is the victim
+	first := b.Worker(&harness.WorkerOptions{Lease: leases[victimLeads]})
 	require.Same(b.t, first, b.AwaitLeader(first))
-	second := b.Worker(&harness.WorkerOptions{Args: []string{"--queue", "other"}})
+	second := b.Worker(&harness.WorkerOptions{Lease: leases[!victimLeads], Args: []string{"--queue", "other"}})
 	victim, other, queue := first, second, "default"
 	if !victimLeads {
 		victim, other, queue = second, first, "other"
 	}
 	id := b.insert(Puppet{}, onQueue(queue))
 	b.Puppets.Meet(id, victim)
-	third := b.Worker(&harness.WorkerOptions{Args: []string{"--queue", "default,other"}})
+	third := b.healthy("third", "--queue", "default,other")
 	died := b.Now()
 	victim.Kill()
 	b.Puppets.Meet(id, third).Tell("return nil")
@@ -66,14 +68,14 @@ func TestAfterBothDiedOneIsEnough(t *testing.T) {
 		onOne, onTwo := b.insert(Puppet{}, onQueue("one")), b.insert(Puppet{}, onQueue("two"))
 		b.Puppets.Meet(onOne, one)
 		b.Puppets.Meet(onTwo, two)
-		died := b.Now()
 		one.Kill()
 		two.Kill()
-		three := b.Worker(&harness.WorkerOptions{Args: []string{"--queue", "one,two"}})
+		three := b.healthy("three", "--queue", "one,two")
+		began := b.Now()
 		b.Puppets.Meet(onOne, three).Tell("return nil")
 		b.Puppets.Meet(onTwo, three).Tell("return nil")
-		b.takenOver(onOne, one, died)
-		b.takenOver(onTwo, two, died)
+		b.takenOver(onOne, one, began)
+		b.takenOver(onTwo, two, began)
 		b.holds(0)
 	})
 }
@@ -84,18 +86,17 @@ func TestARestartUnderTheSameNameIsAnotherProcess(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, db dbtest.DB) {
 		b := setup(t, db)
-		named := &harness.WorkerOptions{Name: "pod-0"}
-		before := b.Worker(named)
+		before := b.Worker(&harness.WorkerOptions{Name: "pod-0"})
 		id := b.insert(Puppet{}, nil)
 		b.Puppets.Meet(id, before)
-		died := b.Now()
 		before.Kill()
-		after := b.Worker(named)
+		after := b.healthy("pod-0")
+		began := b.Now()
 		require.NotEqual(b.t, before.Instance, after.Instance)
 		b.Puppets.Meet(id, after).Tell("return nil")
-		b.takenOver(id, before, died)
+		b.takenOver(id, before, began)
 
-		beside := b.Worker(named) // at the same time
+		beside := b.healthy("pod-0") // at the same time
 		ids := []string{b.insert(Puppet{}, nil), b.insert(Puppet{}, nil)}
 		for _, id := range ids {
 			b.Puppets.MeetAnywhere(b.Stage, id).Tell("return nil")

@@ -24,7 +24,7 @@ func TestAWorkerWithoutItsDatabaseStopsByItself(t *testing.T) {
 	stale := b.Puppets.Meet(deaf, cutOff)
 	require.Equal(t, "ok", stale.Do("effect one"))
 	b.Puppets.Meet(heeding, cutOff)
-	b.Worker(&harness.WorkerOptions{Name: "rescuer"})
+	b.healthy("rescuer")
 	ready, _ := cutOff.Ready()
 	require.True(t, ready)
 
@@ -76,7 +76,7 @@ func TestAWorkerThatSleptStartsNoStep(t *testing.T) {
 		require.Equal(t, "ok", stale.Do("effect one"))
 		frozen.Freeze()
 		stale.Tell("effect two") // it will read this when it wakes
-		fresh := b.Puppets.Meet(id, b.Worker(&harness.WorkerOptions{Name: "fresh"}))
+		fresh := b.Puppets.Meet(id, b.healthy("fresh"))
 		b.Holds(harness.Lease, "the new claim", func() bool { return b.Puppets.Claims(id) == 2 })
 		frozen.Thaw()
 		if b.oneWriter() {
@@ -121,7 +121,7 @@ func TestTheLoserOfAStepGoesNoFurther(t *testing.T) {
 		stale.Tell("effect one")
 		b.Until("the vendor holds the call", func() bool { return b.Vendor.Calls()["/one"] == 1 })
 		loser.Freeze()
-		winner := b.Puppets.Meet(id, b.Worker(&harness.WorkerOptions{Name: "winner"}))
+		winner := b.Puppets.Meet(id, b.healthy("winner"))
 		require.Equal(t, "ok", winner.Do("effect one"))
 		close(release)
 		loser.Thaw()

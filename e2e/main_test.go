@@ -8,6 +8,7 @@ import (
 	"os"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -44,6 +45,16 @@ type bundle struct {
 	t        *testing.T
 	client   *outbox.Client[dbtx.Tx]
 	inserted int
+}
+
+// longLease is the lease of workers that are not to lose it, however loaded the
+// machine is. Short leases are for those that are to be taken over.
+const longLease = 30 * time.Second
+
+// healthy starts a worker with a long lease.
+func (b *bundle) healthy(name string, args ...string) *harness.Process {
+	b.t.Helper()
+	return b.Worker(&harness.WorkerOptions{Name: name, Lease: longLease, Args: args})
 }
 
 // tables are the apps' tables with one row per success.
@@ -103,10 +114,15 @@ func (b *bundle) insertMany(n int, payload outbox.Payload, opts *outbox.InsertOp
 	for i := range params {
 		params[i].Opts = opts
 	}
+	return b.insertAll(params)
+}
+
+func (b *bundle) insertAll(params []outbox.InsertParams) []string {
+	b.t.Helper()
 	results, err := b.client.InsertMany(asTenant(context.Background(), tenants[b.inserted%2]), params)
 	require.NoError(b.t, err)
-	b.inserted += n
-	ids := make([]string, n)
+	b.inserted += len(params)
+	ids := make([]string, len(params))
 	for i, result := range results {
 		ids[i] = result.ID.String()
 	}

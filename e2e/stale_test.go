@@ -56,7 +56,7 @@ func testFrozen(t *testing.T, b *bundle, deaf bool) {
 		}
 	}
 	frozen.Freeze()
-	fresh := b.Worker(&harness.WorkerOptions{Name: "fresh"})
+	fresh := b.healthy("fresh")
 	now := map[string]*harness.Puppet{}
 	for _, id := range ids {
 		if id != "" {

@@ -42,7 +42,6 @@ func TestAStopCostsNoAttempt(t *testing.T) {
 			cut[i].Tell("return %s", how)
 		}
 		require.Equal(t, 1, old.Wait())
-		ended := b.Now()
 		require.Contains(t, old.Stderr(), "1 handlers did not end")
 		require.Equal(t, len(returns), old.Result().Interrupted)
 		require.True(t, old.Result().ShutdownRequested)
@@ -52,15 +51,16 @@ func TestAStopCostsNoAttempt(t *testing.T) {
 			require.Zero(t, e.Attempts, returns[i])
 			require.Empty(t, e.Errors, returns[i])
 		}
-		next := b.Worker(&harness.WorkerOptions{Name: "next"})
+		next := b.healthy("next")
+		began := b.Now()
 		for i, id := range ids {
 			b.Puppets.Meet(id, next).Tell("return nil")
 			e := b.Becomes(id, "published")
 			require.Equal(t, 1, e.Attempts, returns[i])
-			require.Less(t, e.ClaimedAt.Sub(ended), 5*time.Second, returns[i])
+			require.Less(t, e.ClaimedAt.Sub(began), 5*time.Second, returns[i])
 		}
 		b.Puppets.Meet(deaf, next).Tell("return nil")
-		b.takenOver(deaf, old, ended)
+		b.takenOver(deaf, old, began)
 		b.holds(0)
 	})
 }
@@ -91,13 +91,13 @@ func TestARollingDeploy(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, db dbtest.DB) {
 		b := setup(t, db)
-		workers := []*harness.Process{b.Worker(nil), b.Worker(nil)}
+		workers := []*harness.Process{b.healthy("one"), b.healthy("two")}
 		const batches, perBatch = 25, 20
 		flow := make(chan error, 1)
 		go func() { flow <- b.flow(batches, perBatch) }()
 		for range 2 { // deploys
 			for i, old := range workers {
-				workers[i] = b.Worker(nil)
+				workers[i] = b.healthy(old.Name)
 				code, done := old.Stop()
 				require.Zero(t, code, old.Stderr())
 				require.Zero(t, done.Failed+done.DeadLettered+done.Stale)
