@@ -205,13 +205,14 @@ func TestDueWorkWaitsForNoLeader(t *testing.T) {
 		var worst time.Duration
 		for range max(1, rounds(t, 1)/6) {
 			leader := b.AwaitLeader(workers...)
-			began := b.Now()
-			var ids []string
-			for i := range 30 {
-				ids = append(ids, b.insert(lab.Probe{Behave: "ok"}, &outbox.InsertOpts{ScheduledAt: began.Add(3*time.Second + time.Duration(i)*200*time.Millisecond)}))
-			}
 			retries := b.insertMany(10, Retry{Times: 1}, nil)
 			b.Until("the first attempts have failed", func() bool { return b.Statuses()["failed"] == len(retries) })
+			began := b.Now() // nothing that is due may be on the leader when it dies
+			scheduled := repeated(30, lab.Probe{Behave: "ok"})
+			for i := range scheduled {
+				scheduled[i].Opts = &outbox.InsertOpts{ScheduledAt: began.Add(3*time.Second + time.Duration(i)*200*time.Millisecond)}
+			}
+			ids := b.insertAll(scheduled)
 			i := slices.Index(workers, leader)
 			leader.Kill()
 			workers[i] = b.Worker(nil)
@@ -239,7 +240,7 @@ func TestAChildComesWithItsParentsTransaction(t *testing.T) {
 		require.Equal(t, "ok", p.Do("child"))
 		first.Kill() // the transaction is open, and the child in it
 		require.Equal(t, 1, b.Number(`SELECT count(*) FROM {schema}outbox_events`))
-		p = b.Puppets.Meet(id, b.Worker(&harness.WorkerOptions{Name: "second"}))
+		p = b.Puppets.Meet(id, b.healthy("second"))
 		require.Equal(t, "ok", p.Do("tx"))
 		require.Equal(t, "ok", p.Do("child"))
 		require.Equal(t, 1, b.Statuses()["publishing"], "nobody works the child before it exists")
