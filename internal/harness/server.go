@@ -3,6 +3,7 @@ package harness
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -97,15 +98,21 @@ func findPostgres() string {
 	return ""
 }
 
+// freePort picks a port below the range that the kernel hands out: there it stays
+// the server's while that is made, or stopped, and others open connections.
 func freePort(t testing.TB) string {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatalf("find a free port: %v", err)
+	for try := 1; ; try++ {
+		port := strconv.Itoa(20_000 + rand.IntN(12_000))
+		listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", port))
+		if err == nil {
+			_ = listener.Close()
+			return port
+		}
+		if try == 100 {
+			t.Fatalf("find a free port: %v", err)
+		}
 	}
-	defer func() { _ = listener.Close() }()
-	_, port, _ := net.SplitHostPort(listener.Addr().String())
-	return port
 }
 
 // Start starts the server and waits until it takes connections.
