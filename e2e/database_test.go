@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"os"
 	"os/exec"
 	"strings"
 	"testing"
@@ -96,9 +97,10 @@ func TestTerminatedBackends(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Postgres(t)
 	b := setup(t, dbtest.DB{DB: db, Name: "Postgres", URL: dbtest.URL(t, db), Postgres: db})
-	const mine = "application_name LIKE 'e2e-terminated-%'"
-	w := b.Worker(&harness.WorkerOptions{URL: b.URL + "&application_name=e2e-terminated-1"})
-	b.Worker(&harness.WorkerOptions{URL: b.URL + "&application_name=e2e-terminated-2"})
+	name := fmt.Sprintf("e2e-terminated-%d-", os.Getpid()) // others may run this test on the same server
+	mine := "application_name LIKE '" + name + "%'"
+	w := b.Worker(&harness.WorkerOptions{URL: b.URL + "&application_name=" + name + "1"})
+	b.Worker(&harness.WorkerOptions{URL: b.URL + "&application_name=" + name + "2"})
 	for range 2 {
 		b.load()
 		require.NotZero(t, b.Number(`SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE `+mine))
@@ -106,7 +108,7 @@ func TestTerminatedBackends(t *testing.T) {
 	}
 	b.awaitReady(w, true)
 
-	const listening = `SELECT count(*) FROM pg_stat_activity WHERE ` + mine + ` AND (query ILIKE 'LISTEN%' OR query = '-- ping')`
+	listening := `SELECT count(*) FROM pg_stat_activity WHERE ` + mine + ` AND (query ILIKE 'LISTEN%' OR query = '-- ping')`
 	b.Until("both listen", func() bool { return b.Number(listening) == 2 })
 	require.Equal(t, 2, b.Number(`SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE `+mine+` AND (query ILIKE 'LISTEN%' OR query = '-- ping')`))
 	id := b.insert(lab.Probe{Behave: "ok"}, nil)
