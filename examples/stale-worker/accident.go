@@ -65,17 +65,17 @@ func (x *accident) happen(ctx context.Context) (map[string]outcome, error) {
 		return nil, err
 	}
 	defer x.endA()
-	b, err := x.system.work(ctx, "B", x.b.handle)
+	if err := x.freeze(ctx); err != nil {
+		return nil, err
+	}
+	x.say.line("A is frozen (SIGSTOP), as by a paused machine or a long pause of its runtime.")
+
+	b, err := x.system.work(ctx, "B", x.b.handle) // not before: A is to lose its jobs by this
 	if err != nil {
 		return nil, err
 	}
 	stopB := sync.OnceValue(func() error { x.b.goOn(); return b.Stop(context.WithoutCancel(ctx)) })
 	defer func() { _ = stopB() }()
-
-	if err := x.freeze(ctx); err != nil {
-		return nil, err
-	}
-	x.say.line("A is frozen (SIGSTOP), as by a paused machine or a long pause of its runtime.")
 	how, err := x.system.takeOver(ctx, frozen)
 	if err != nil {
 		return nil, err

@@ -12,8 +12,8 @@ import (
 	"github.com/oxbow-jobs/oxbow/outbox"
 )
 
-// leaseTTL is how long a silent worker keeps its claims here. The default is 10
-// seconds.
+// leaseTTL is how long A keeps its claims when it is silent. B has the default, 10
+// seconds: on a loaded machine it could lose a short lease too.
 const leaseTTL = 2 * time.Second
 
 // oxbow is the same worker with an Oxbow engine.
@@ -62,8 +62,12 @@ func (o *oxbow[TTx]) work(ctx context.Context, name string, handle handler) (wor
 		}
 		return jobs.Handle(in, "charges.charge", o.handler(name, handle), nil)
 	}}
+	var lease time.Duration
+	if name == "A" {
+		lease = leaseTTL
+	}
 	e, err := engine.New(o.db, &engine.Config{
-		Name: name, Apps: []jobs.App{app}, LeaseTTL: leaseTTL, PollInterval: 50 * time.Millisecond,
+		Name: name, Apps: []jobs.App{app}, LeaseTTL: lease, PollInterval: 50 * time.Millisecond,
 		Backoff: jobs.Fixed{Wait: 100 * time.Millisecond}, Telemetry: engine.Telemetry{Logger: quiet()},
 	})
 	if err != nil {
