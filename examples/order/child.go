@@ -18,9 +18,12 @@ import (
 // childEnv says that this process is a worker, and its name.
 const childEnv = "ORDER_WORKER"
 
-// leaseTTL is how long a silent worker keeps its claims here. The default is 10
-// seconds.
-const leaseTTL = 2 * time.Second
+// The first worker is killed, and keeps its claims for leaseTTL. The second has the
+// default lease, 10 seconds: on a loaded machine it could lose a short one too.
+const (
+	firstWorker = "first"
+	leaseTTL    = 2 * time.Second
+)
 
 // worker is a process of its own that works orders until it is killed, or its
 // standard input ends.
@@ -101,8 +104,12 @@ func openChild(ctx context.Context, in io.Reader) error {
 
 func work[TTx any](ctx context.Context, db *dbtx.Database[TTx], in io.Reader) error {
 	shop := &shop{vendor: &vendorClient{url: os.Getenv("ORDER_VENDOR")}}
+	name, lease := os.Getenv(childEnv), time.Duration(0)
+	if name == firstWorker {
+		lease = leaseTTL
+	}
 	e, err := engine.New(db, &engine.Config{
-		Name: os.Getenv(childEnv), Apps: []jobs.App{shop.app()}, LeaseTTL: leaseTTL, PollInterval: 50 * time.Millisecond,
+		Name: name, Apps: []jobs.App{shop.app()}, LeaseTTL: lease, PollInterval: 50 * time.Millisecond,
 		Backoff: jobs.Fixed{Wait: 200 * time.Millisecond}, Telemetry: engine.Telemetry{Logger: slog.New(slog.DiscardHandler)},
 	})
 	if err != nil {

@@ -40,7 +40,7 @@ func (s *story) tell(ctx context.Context) error {
 		return err
 	}
 	defer s.vendor.stop()
-	if s.worker, err = s.startWorker("first"); err != nil {
+	if s.worker, err = s.startWorker(firstWorker); err != nil {
 		return err
 	}
 	defer func() { s.worker.stop() }()
