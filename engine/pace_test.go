@@ -258,7 +258,7 @@ func TestABurstOfNotificationsDrownsNoLook(t *testing.T) {
 	require.NoError(t, e.Start(t.Context()))
 	defer func() { _ = e.StopNow(context.Background()) }()
 	for range 4 {
-		b.exec(`SELECT pg_notify($1 || '.river_insert', '{"queue": "other ' || n || '"}') FROM generate_series(1, 20000) n`, b.db.Schema())
+		b.exec(`SELECT pg_notify($1 || '.river_insert', '{"queue": "other ' || n || '"}') FROM generate_series(1, 2000) n`, b.db.Schema())
 	}
-	require.Eventually(t, func() bool { return b.count("x") == len(events) }, waitFor, tick)
+	reaches(t, len(events), func() int { return b.count("x") })
 }
