@@ -33,16 +33,15 @@ func TestATransactionalHandlersTimeoutIsAFailedAttempt(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, db dbtest.DB) {
 		opts := &jobs.HandlerOptions{Timeout: 50 * time.Millisecond}
-		for name, register := range map[string]func(b *bundle, in *jobs.Installer) error{
-			"HandleTx": func(b *bundle, in *jobs.Installer) error {
-				return jobs.HandleTx(in, "b", func(ctx context.Context, _ dbtx.Tx, e outbox.Event[probe]) error {
+		for name, register := range map[string]func(in *jobs.Installer) error{
+			"HandleTx": func(in *jobs.Installer) error {
+				return jobs.HandleTx(in, "b", func(ctx context.Context, _ dbtx.Tx, _ outbox.Event[probe]) error {
 					<-ctx.Done()
-					return b.handler("", nil)(ctx, e)
+					return nil
 				}, opts)
 			},
-			"FinishTx": func(b *bundle, in *jobs.Installer) error {
-				return jobs.Handle(in, "b", func(ctx context.Context, e outbox.Event[probe]) error {
-					_ = b.handler("", nil)(ctx, e)
+			"FinishTx": func(in *jobs.Installer) error {
+				return jobs.Handle(in, "b", func(ctx context.Context, _ outbox.Event[probe]) error {
 					<-ctx.Done()
 					return jobs.FinishTx(ctx, func(context.Context, dbtx.Tx) error { return nil })
 				}, opts)
@@ -50,10 +49,12 @@ func TestATransactionalHandlersTimeoutIsAFailedAttempt(t *testing.T) {
 		} {
 			t.Run(name, func(t *testing.T) {
 				b := setup(t, db)
-				e := b.start(one(func(in *jobs.Installer) error { return register(b, in) }), nil)
+				e := b.start(one(register), nil)
 				r := b.eventually(b.insert(e, name, &outbox.InsertOpts{MaxAttempts: 2}), "discarded")
-				require.Equal(t, 2, b.count(name))
 				require.Len(t, r.Errors, 2)
+				for _, failure := range r.Errors { // of the first statement, on a slow machine
+					require.Contains(t, failure["error"], context.DeadlineExceeded.Error())
+				}
 				require.Equal(t, "attempts_exhausted", r.Metadata["oxbow:dead_letter_reason"])
 			})
 		}
