@@ -197,17 +197,20 @@ func TestAPausedQueueHoldsNoOtherUp(t *testing.T) {
 	}
 	require.NoError(t, e.Start(t.Context()))
 	defer func() { _ = e.StopNow(context.Background()) }()
+	seen := map[string]int{}
 	next := func() string {
 		select {
 		case queue := <-began:
+			seen[queue]++
 			return queue
 		case <-time.After(waitFor):
 			require.FailNow(t, "no queue is looked at", "%d and %d worked", b.count("paused"), b.count("open"))
 			return ""
 		}
 	}
-	for seen := map[string]bool{}; len(seen) < 2; end <- struct{}{} {
-		seen[next()] = true
+	for len(seen) < 2 {
+		next()
+		end <- struct{}{}
 	}
 	for next() != "paused" {
 		end <- struct{}{}
@@ -217,7 +220,7 @@ func TestAPausedQueueHoldsNoOtherUp(t *testing.T) {
 	require.NoError(t, client.QueuePause(t.Context(), "paused", nil))
 	require.Eventually(t, func() bool { return strings.Contains(log.String(), ": Paused") }, waitFor, tick)
 	end <- struct{}{}
-	for b.count("open") < 10 {
+	for seen["open"] < 10 {
 		require.Equal(t, "open", next())
 		end <- struct{}{}
 	}
