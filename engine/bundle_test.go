@@ -136,7 +136,7 @@ func (b *bundle) row(id uuid.UUID) row {
 func (b *bundle) eventually(id uuid.UUID, state string) row {
 	b.t.Helper()
 	var last row
-	require.Eventually(b.t, func() bool { last = b.row(id); return last.State == state }, 20*time.Second, 10*time.Millisecond, "%s", id)
+	require.Eventually(b.t, func() bool { last = b.row(id); return last.State == state }, waitFor, tick, "%s", id)
 	return last
 }
 

@@ -318,7 +318,7 @@ func TestAnOutcomeReportedTwiceEndsOnlyItsOwnClaim(t *testing.T) {
 	_, err = tx.Exec(t.Context(), `SELECT 1 FROM river_job WHERE unique_key = $1 FOR UPDATE`, held[:])
 	require.NoError(t, err)
 	close(ready)
-	require.Eventually(t, func() bool { return meet.arrived() == 1 }, 3*waitFor, tick, "the second run begins while the first batch is not settled")
+	require.Eventually(t, func() bool { return meet.arrived() == 1 }, waitFor, tick, "the second run begins while the first batch is not settled")
 	claimed := b.row(again)
 	require.NoError(t, tx.Rollback(t.Context()))
 	b.eventually(held, "completed") // so River has reported the batch again

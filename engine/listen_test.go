@@ -137,5 +137,5 @@ func TestTheListenerComesBackAfterItsConnectionIsLost(t *testing.T) {
 	require.Eventually(t, func() bool {
 		b.insert(e, "after", nil)
 		return b.row(lost).State == "completed"
-	}, 30*time.Second, 200*time.Millisecond)
+	}, waitFor, 200*time.Millisecond)
 }

@@ -166,7 +166,7 @@ func TestARowThatCannotBeReadBecomesADeadLetter(t *testing.T) {
 		b.exec(`INSERT INTO river_job (kind, max_attempts, args, state) VALUES ('outbox/test.probe/v1', 5, '{"id":"nonsense"}', 'available')`)
 		require.Eventually(t, func() bool {
 			return b.one(`SELECT CAST(state AS text) FROM river_job WHERE args->>'id' = 'nonsense'`) == "discarded"
-		}, 10*time.Second, 10*time.Millisecond)
+		}, waitFor, tick)
 		require.Equal(t, "unreadable", b.one(`SELECT metadata->>'oxbow:dead_letter_reason' FROM river_job WHERE args->>'id' = 'nonsense'`))
 		b.counted(e, 1, deadLettered)
 	})

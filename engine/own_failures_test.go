@@ -6,7 +6,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -135,7 +134,7 @@ func TestARecordThatCannotBeStoredInTime(t *testing.T) {
 				return err
 			}}), nil)
 			id := b.insert(e, "x", &outbox.InsertOpts{MaxAttempts: 1})
-			require.Eventually(t, func() bool { return b.row(id).State == want.state }, 40*time.Second, 50*time.Millisecond)
+			require.Eventually(t, func() bool { return b.row(id).State == want.state }, waitFor, tick)
 			require.Equal(t, want.calls, calls.Load())
 			if want.state == "discarded" {
 				require.Equal(t, "in_doubt", b.row(id).Metadata["oxbow:dead_letter_reason"])

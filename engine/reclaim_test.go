@@ -468,7 +468,7 @@ func TestOutcomesThatRiverNeverReportsAreStoredByTheAudit(t *testing.T) {
 		require.Eventually(t, func() bool { return b.count("ok") == 1 && b.count("fails") == 1 }, waitFor, tick)
 		require.Eventually(t, func() bool { // one pass notices, a later one stores
 			return b.row(ok).State == "completed" && b.row(fails).State == "discarded"
-		}, 3*waitFor, tick)
+		}, waitFor, tick)
 		require.Equal(t, "as such", b.row(fails).Errors[0]["error"])
 		want := engine.Counters{Claimed: 2, Published: 1, DeadLettered: 1}
 		require.Eventually(t, func() bool { return settled(e) == want }, waitFor, tick, "what is stored is counted next")

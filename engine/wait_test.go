@@ -10,7 +10,7 @@ import (
 // Waiting in these tests ends with the condition; the limit only bounds a
 // failure.
 const (
-	waitFor = 20 * time.Second
+	waitFor = time.Minute
 	tick    = 10 * time.Millisecond
 )
 

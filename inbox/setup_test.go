@@ -190,7 +190,7 @@ func (b *testBundle[TTx]) table(name string) string { return dbtx.SchemaPrefix(b
 
 func (b *testBundle[TTx]) eventually(condition func() bool, what string) {
 	b.t.Helper()
-	require.Eventually(b.t, condition, 20*time.Second, 5*time.Millisecond, what)
+	require.Eventually(b.t, condition, time.Minute, 5*time.Millisecond, what)
 }
 
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
