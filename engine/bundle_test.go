@@ -190,3 +190,4 @@ func (b *bundle) counted(e *engine.Engine, want int, read func(c engine.Counters
 func published(c engine.Counters) int64    { return c.Published }
 func failed(c engine.Counters) int64       { return c.Failed }
 func deadLettered(c engine.Counters) int64 { return c.DeadLettered }
+func stale(c engine.Counters) int64        { return c.Stale }
