@@ -86,6 +86,10 @@ type core struct {
 	// claimed: what a crash would make the next process do once more.
 	mostUnstored int
 
+	// patienceAlone is how long a suspect waits to be alone, with the gate shut for
+	// everything else.
+	patienceAlone time.Duration
+
 	pollOnly bool   // settled before the first claim
 	warnedOf string // a leader; only the housekeeping uses it
 }
@@ -152,7 +156,7 @@ func newCore(config Config, registry *outbox.Registry, db dbtx.DB) (*core, error
 	c := &core{
 		config: config, db: db, log: config.Telemetry.Logger, instance: instanceID(config.Name),
 		deliveries: deliveries(registry), destinations: config.Relay.destinations(registry), unpublished: config.Relay.unpublished(registry),
-		mostUnstored: max(leastUnstored, config.BatchSize), pollOnly: config.River.PollOnly,
+		mostUnstored: max(leastUnstored, config.BatchSize), patienceAlone: patienceAlone, pollOnly: config.River.PollOnly,
 	}
 	c.pace = newPace(c)
 	c.claims = newClaims(c.pace)

@@ -42,6 +42,10 @@ func (e *Engine) Limits() (int, map[string]int) {
 // claimed. For engines that are not started.
 func (e *Engine) SetMostUnstored(n int) { e.core.mostUnstored = n }
 
+// SetPatienceAlone changes how long a suspect waits to be alone. For engines that
+// are not started.
+func (e *Engine) SetPatienceAlone(d time.Duration) { e.core.patienceAlone = d }
+
 // FailAFetch is a fetch that fails in an engine which may claim at most n more.
 func (e *Engine) FailAFetch(queue string, n int, err error) {
 	g := e.core.gate

@@ -281,7 +281,7 @@ func TestASuspectRunsAlone(t *testing.T) {
 			defer mu.Unlock()
 			order = append(order, what)
 		}
-		e := b.start(b.app(behaviours{
+		e := b.engine(b.app(behaviours{
 			"neighbour": func(context.Context, outbox.Event[probe]) error {
 				neighbour.wait()
 				note("neighbour ends")
@@ -296,6 +296,9 @@ func TestASuspectRunsAlone(t *testing.T) {
 			"next": func(context.Context, outbox.Event[probe]) error { note("next starts"); return nil },
 		}), nil)
 		t.Cleanup(neighbour.open)
+		e.SetPatienceAlone(time.Hour) // it waits for as long as this test takes
+		require.NoError(t, e.Start(t.Context()))
+		t.Cleanup(func() { _ = e.StopNow(context.Background()) })
 		t.Cleanup(suspect.open)
 		b.insert(e, "neighbour", nil)
 		require.Eventually(t, func() bool { return neighbour.arrived() == 1 }, waitFor, tick)

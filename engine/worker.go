@@ -148,7 +148,7 @@ func (m *guardMiddleware) waitAlone(ctx context.Context) (leave func(), postpone
 		return nil, 0
 	case <-m.alone:
 	}
-	patience := time.NewTimer(patienceAlone)
+	patience := time.NewTimer(m.core.patienceAlone)
 	defer patience.Stop()
 	leave = func() { m.alone <- struct{}{} }
 	for {
