@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"time"
 
 	"github.com/riverqueue/river/rivershared/riverpilot"
 
@@ -62,6 +63,13 @@ func (e *Engine) Pilot() riverpilot.Pilot { return e.PilotOver(&riverpilot.Stand
 
 // TakeLock asks for the dispatch lock once more.
 func (e *Engine) TakeLock(ctx context.Context) (bool, error) { return e.core.lock.take(ctx) }
+
+// SureUntil is when the engine gives its lease up unless it renews.
+func (e *Engine) SureUntil() time.Time {
+	e.core.lease.mu.Lock()
+	defer e.core.lease.mu.Unlock()
+	return e.core.lease.sureUntil
+}
 
 // Losses is how often the engine gave its lease up.
 func (e *Engine) Losses() int { return e.core.lease.lossCount() }

@@ -82,10 +82,8 @@ func TestALockedHeartbeatStopsNoOtherRecovery(t *testing.T) {
 			VALUES ($1, $1, 'h', 1, now() - interval '1 hour', now() - interval '1 hour', now() - interval '1 hour', now() - interval '1 hour', 'alive')`, name)
 	}
 	defer b.hold(`SELECT 1 FROM process_heartbeats WHERE instance_id = 'locked' FOR UPDATE`)()
-	b.start(b.app(nil), func(c *engine.Config) { c.LeaseTTL = 2 * time.Second })
-	require.Eventually(t, func() bool {
-		return b.one(`SELECT state FROM process_heartbeats WHERE instance_id = 'dead'`) == "lost"
-	}, waitFor, tick)
+	require.NoError(t, b.idle(nil).Reclaim(t.Context(), true))
+	require.Equal(t, "lost", b.one(`SELECT state FROM process_heartbeats WHERE instance_id = 'dead'`))
 	require.Equal(t, "alive", b.one(`SELECT state FROM process_heartbeats WHERE instance_id = 'locked'`))
 }
 

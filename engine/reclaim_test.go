@@ -296,10 +296,10 @@ func TestASuspectRunsAlone(t *testing.T) {
 			},
 			"next": func(context.Context, outbox.Event[probe]) error { note("next starts"); return nil },
 		}), nil)
-		t.Cleanup(neighbour.open)
 		e.SetPatienceAlone(time.Hour) // it waits for as long as this test takes
 		require.NoError(t, e.Start(t.Context()))
 		t.Cleanup(func() { _ = e.StopNow(context.Background()) })
+		t.Cleanup(neighbour.open)
 		t.Cleanup(suspect.open)
 		b.insert(e, "neighbour", nil)
 		require.Eventually(t, func() bool { return neighbour.arrived() == 1 }, waitFor, tick)
@@ -397,12 +397,7 @@ func TestAProcessHasOneClaimOfAJobAtATime(t *testing.T) {
 		id := b.insert(e, "deaf", nil)
 		require.Eventually(t, func() bool { return deaf.arrived() == 1 }, waitFor, tick)
 		e.Hold()
-		other := b.idle(nil)
-		require.Eventually(t, func() bool {
-			b.expire(e.InstanceID())
-			require.NoError(t, other.Reclaim(t.Context(), true))
-			return b.stateOf(e) == "lost"
-		}, waitFor, tick)
+		b.lose(e, b.idle(nil))
 		require.NoError(t, e.Beat(t.Context()))
 		e.Release()
 		var by []string

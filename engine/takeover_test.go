@@ -84,13 +84,13 @@ func (k *takeover) takeOver(n int, app jobs.App, change func(*engine.Config)) {
 	require.Eventually(k.t, func() bool { return k.onA.arrived() == n }, waitFor, tick, "handlers on a")
 	k.a.Hold()
 	k.b = k.start(app, func(c *engine.Config) {
-		c.Name, c.LeaseTTL, c.Backoff = "b", 3*time.Second, jobs.Fixed{Wait: time.Hour}
+		c.Name, c.LeaseTTL, c.Backoff = "b", 10*time.Minute, jobs.Fixed{Wait: time.Hour}
 		if change != nil {
 			change(c)
 		}
 	})
 	k.t.Cleanup(k.onB.open)
-	k.lose(k.a)
+	k.lose(k.a, k.b)
 	require.Eventually(k.t, func() bool { return k.onB.arrived() == n }, waitFor, tick, "handlers on b")
 	if k.marked {
 		require.NoError(k.t, k.a.Beat(context.Background()))
@@ -99,10 +99,11 @@ func (k *takeover) takeOver(n int, app jobs.App, change func(*engine.Config)) {
 }
 
 // lose lets the lease of e expire until another instance has marked it.
-func (b *bundle) lose(e *engine.Engine) {
+func (b *bundle) lose(e, marker *engine.Engine) {
 	b.t.Helper()
 	require.Eventually(b.t, func() bool {
 		b.expire(e.InstanceID())
+		require.NoError(b.t, marker.Reclaim(context.Background(), true))
 		return b.stateOf(e) == "lost"
 	}, waitFor, tick, "%s is marked lost", e.InstanceID())
 }
