@@ -2,6 +2,7 @@ package rabbitmq_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"log/slog"
 	"testing"
@@ -23,11 +24,10 @@ func TestHalfOpenConnection(t *testing.T) {
 	require.NoError(t, p.Publish(t.Context(), newEvent("a"), 1))
 
 	proxy.Stall()
-	began := time.Now()
 	event := newEvent("a")
-	err := p.Publish(t.Context(), event, 1)
+	err := within(t, func(ctx context.Context) error { return p.Publish(ctx, event, 1) })
 	require.ErrorIs(t, err, outbox.ErrUnknownOutcome)
-	require.Less(t, time.Since(began), 3*time.Second, "every wait has a deadline")
+	require.NotErrorIs(t, err, context.DeadlineExceeded, "every wait has a deadline of its own")
 	require.Eventually(t, func() bool { return p.Available() != nil }, patience, time.Millisecond)
 
 	proxy.Cut()
@@ -111,9 +111,11 @@ func TestSilentBrokerIsConnectedToAnew(t *testing.T) {
 			require.Eventually(t, func() bool { return proxy.Accepted() > before }, patience, time.Millisecond)
 			require.Error(t, p.Available())
 			proxy.Resume()
+			again := proxy.Accepted()
 			f.end()
-			require.NoError(t, p.Available())
-			f.requireAll(t, b.drain(t), 100)
+			require.NoError(t, within(t, p.WaitAvailable))
+			// On a busy machine a broker may seem silent again.
+			f.requireAll(t, b.drain(t), 100*(1+proxy.Accepted()-again))
 		})
 	}
 }
