@@ -164,23 +164,27 @@ func (f *flood) requireAll(t *testing.T, seen map[string]int, most int) {
 	require.LessOrEqual(t, twice, most)
 }
 
-// requirePatience says that a publisher with a heartbeat of 1 s stays on the
-// connection that it has while the broker blocks it. It looks for longer than a
-// connection bears silence in the library (1.5 s) and at the broker (about 2 s),
-// and a message without its confirm (2 s).
+// alarmHeartbeat is short, so that an alarm lasts for many timeouts. A busy machine
+// holds a test up for longer than a connection with a heartbeat of 1 s bears.
+const alarmHeartbeat = 2 * time.Second
+
+// requirePatience says that a publisher with alarmHeartbeat stays on the connection
+// that it has while the broker blocks it. It looks for longer than a connection
+// bears silence in the library (1.5 heartbeats) and at the broker (about 2), and a
+// message without its confirm (2).
 func requirePatience(t *testing.T, p *rabbitmq.Publisher, proxy *faultproxy.Proxy, connections int) {
 	t.Helper()
 	require.Never(t, func() bool {
 		err := p.Available()
 		return err == nil || !strings.Contains(err.Error(), "blocks publishers") || proxy.Accepted() != connections
-	}, 4*time.Second, 10*time.Millisecond, "it must neither believe the broker nor connect again and again")
+	}, 4*alarmHeartbeat, 10*time.Millisecond, "it must neither believe the broker nor connect again and again")
 }
 
 func testMemoryAlarm(t *testing.T, broker *brokertest.Broker) {
 	b := setupOn(t, broker.URL())
 	proxy, url := faultproxy.StartURL(t, broker.URL())
 	p := b.publisher(t, func(c *rabbitmq.Config) {
-		c.URL, c.Heartbeat = url, time.Second // so that the alarm lasts for many timeouts
+		c.URL, c.Heartbeat = url, alarmHeartbeat
 	})
 	f := startFlood(t, p, 2_000, 100)
 	require.Eventually(t, func() bool { return f.taken.Load() > 500 }, patience, time.Millisecond)
@@ -222,7 +226,7 @@ func testConnectDuringAlarm(t *testing.T, broker *brokertest.Broker) {
 	b := setupOn(t, broker.URL())
 	require.NoError(t, broker.Alarm(t.Context()))
 	proxy, url := faultproxy.StartURL(t, broker.URL())
-	p := b.unready(t, func(c *rabbitmq.Config) { c.URL, c.Heartbeat = url, time.Second })
+	p := b.unready(t, func(c *rabbitmq.Config) { c.URL, c.Heartbeat = url, alarmHeartbeat })
 	require.ErrorContains(t, within(t, p.Check), "blocks publishers")
 	require.ErrorIs(t, p.Publish(t.Context(), newEvent("a"), 1), outbox.ErrUnknownOutcome)
 	requirePatience(t, p, proxy, 1)
