@@ -11,6 +11,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/oxbow-jobs/oxbow/internal/freeport"
 )
 
 // Options are optional settings of a broker.
@@ -63,14 +65,15 @@ func Open(opts *Options) (*Broker, error) {
 }
 
 func open(bin string, opts *Options) (*Broker, error) {
+	ports, err := freeport.Pick(3)
+	if err != nil {
+		return nil, err
+	}
 	dir, err := os.MkdirTemp("", "oxbow-broker-")
 	if err != nil {
 		return nil, err
 	}
-	b := &Broker{dir: dir, bin: bin}
-	if b.port, b.dist, b.epmd, err = freePorts(); err != nil {
-		return nil, err
-	}
+	b := &Broker{dir: dir, bin: bin, port: ports[0], dist: ports[1], epmd: ports[2]}
 	if opts == nil {
 		opts = &Options{}
 	}

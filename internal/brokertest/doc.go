@@ -2,5 +2,5 @@
 // starve the broker, which nobody else may then be using. Each has ports, a name
 // and folders of its own; a RabbitMQ of the machine is neither seen nor touched.
 //
-// It imports no other package of this module, and only tests import it.
+// It imports internal/freeport; only tests import it.
 package brokertest

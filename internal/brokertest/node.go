@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -39,28 +38,6 @@ func findMapper() string {
 	}
 	found, _ := filepath.Glob("/usr/lib/erlang/erts-*/bin/epmd")
 	return append(found, "epmd")[0]
-}
-
-// freePorts picks three ports below the range that the kernel hands out for
-// outgoing connections.
-func freePorts() (node, dist, epmd int, err error) {
-	var ports [3]int
-	for i := range ports {
-		for try := 0; ports[i] == 0; try++ {
-			var random [2]byte
-			_, _ = rand.Read(random[:])
-			port := 20_000 + (int(random[0])<<8|int(random[1]))%12_000
-			listener, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(port))
-			switch {
-			case err == nil:
-				_ = listener.Close()
-				ports[i] = port
-			case try == 100:
-				return 0, 0, 0, fmt.Errorf("find a free port: %w", err)
-			}
-		}
-	}
-	return ports[0], ports[1], ports[2], nil
 }
 
 func (b *Broker) writeFiles(config []string) error {

@@ -9,5 +9,5 @@
 // Nothing here waits by time: conditions are polled, up to a limit that is far
 // above what a loaded machine needs.
 //
-// It imports dbtx and internal/faultpoint; only tests import it.
+// It imports dbtx, internal/faultpoint and internal/freeport; only tests import it.
 package harness

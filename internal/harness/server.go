@@ -3,8 +3,6 @@ package harness
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"os"
 	"os/exec"
 	"os/user"
@@ -14,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/oxbow-jobs/oxbow/internal/freeport"
 )
 
 // Server is a Postgres of the test's own, for what cannot be done to one that
@@ -35,11 +35,15 @@ func StartServer(t testing.TB) *Server {
 	if bin == "" {
 		t.Skip("no Postgres programs are installed here, and this test needs a server of its own")
 	}
+	ports, err := freeport.Pick(1)
+	if err != nil {
+		t.Fatal(err)
+	}
 	dir, err := os.MkdirTemp("/var/tmp", "oxbow-e2e-") // where user postgres may enter
 	if err != nil {
 		t.Fatalf("make a folder for the server: %v", err)
 	}
-	s := &Server{t: t, bin: bin, data: filepath.Join(dir, "data"), port: freePort(t)}
+	s := &Server{t: t, bin: bin, data: filepath.Join(dir, "data"), port: strconv.Itoa(ports[0])}
 	t.Cleanup(func() {
 		_ = s.run("pg_ctl", "stop", "-m", "immediate", "-D", s.data)
 		_ = os.RemoveAll(dir)
@@ -96,23 +100,6 @@ func findPostgres() string {
 		}
 	}
 	return ""
-}
-
-// freePort picks a port below the range that the kernel hands out: there it stays
-// the server's while that is made, or stopped, and others open connections.
-func freePort(t testing.TB) string {
-	t.Helper()
-	for try := 1; ; try++ {
-		port := strconv.Itoa(20_000 + rand.IntN(12_000))
-		listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", port))
-		if err == nil {
-			_ = listener.Close()
-			return port
-		}
-		if try == 100 {
-			t.Fatalf("find a free port: %v", err)
-		}
-	}
 }
 
 // Start starts the server and waits until it takes connections.

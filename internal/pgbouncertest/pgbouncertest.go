@@ -1,7 +1,7 @@
 // Package pgbouncertest starts a PgBouncer of a test's own before the Postgres
 // of DATABASE_URL, for what only goes wrong behind a pooler.
 //
-// It imports no other package of this module.
+// It imports internal/freeport.
 package pgbouncertest
 
 import (
@@ -21,6 +21,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/oxbow-jobs/oxbow/internal/freeport"
 )
 
 // Options change how a pooler runs. The zero value, and nil, work.
@@ -93,7 +95,11 @@ func find() string {
 
 func (p *Pooler) start(program, dir string, opts *Options) {
 	p.t.Helper()
-	port := freePort(p.t)
+	ports, err := freeport.Pick(1)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	port := strconv.Itoa(ports[0])
 	p.Addr = net.JoinHostPort("127.0.0.1", port)
 	config := filepath.Join(dir, "pgbouncer.ini")
 	log, err := os.Create(p.log)
@@ -170,17 +176,6 @@ func owner(t testing.TB, paths ...string) *syscall.SysProcAttr {
 	}
 	t.Skip("no user to run PgBouncer as")
 	return nil
-}
-
-func freePort(t testing.TB) string {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatalf("find a free port: %v", err)
-	}
-	defer func() { _ = listener.Close() }()
-	_, port, _ := net.SplitHostPort(listener.Addr().String())
-	return port
 }
 
 // answers waits until the pooler says that it is up. Whoever answers at its
