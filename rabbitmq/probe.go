@@ -10,18 +10,19 @@ import (
 // probe publishes to nobody and waits for the answer, however long it takes: a
 // broker in alarm lets publishers in and then reads nothing.
 func (s *session) probe() error {
+	m := probeMessage()
 	s.mu.Lock()
-	l := s.roomiestLocked()
+	l, number := s.roomiestLocked(m.target()), 0
 	if l != nil {
-		s.enterLocked(l)
+		number = s.enterLocked(l, m.target())
 	}
 	s.mu.Unlock()
 	if l == nil {
 		return s.probeAlone()
 	}
-	sent, err := l.send(probeMessage())
+	sent, err := l.send(m, number)
 	if err != nil {
-		s.leave(l)
+		s.leave(l, number)
 		return err
 	}
 	<-sent.confirm.Done()
@@ -31,7 +32,7 @@ func (s *session) probe() error {
 	return nil // a refusal is an answer, too: the user may not publish to everything
 }
 
-// probeAlone is probe over a channel of its own, where all others are full.
+// probeAlone is probe over a channel of its own, which no queue holds up.
 func (s *session) probeAlone() error {
 	if _, err := s.ask(probeMessage()); err != nil {
 		return err
@@ -49,7 +50,7 @@ func (s *session) ask(m *message) (reason *amqp.Error, err error) {
 	if err != nil {
 		return nil, err
 	}
-	sent, err := l.send(m)
+	sent, err := l.send(m, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -76,6 +77,6 @@ func (s *session) probeBeside() {
 	}
 	go func() {
 		defer s.probing.Store(false)
-		_ = s.probe() // its answer ends the silence; a lost connection is noticed elsewhere
+		_ = s.probeAlone() // its answer ends the silence; a lost connection is noticed elsewhere
 	}()
 }

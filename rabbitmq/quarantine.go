@@ -120,7 +120,7 @@ func (q *quarantine) alone(ctx context.Context, m *message) error {
 		return &uncounted{"not sent again", err}
 	}
 	q.used = time.Now()
-	sent, err := l.send(m)
+	sent, err := l.send(m, 0)
 	if err != nil {
 		q.close()
 		return &uncounted{"send", err}

@@ -117,18 +117,10 @@ func (p *Publisher) prepare(ctx context.Context, s *session) error {
 	}
 }
 
-// fill opens the lanes that are missing, and as many more as are full of late
-// messages.
+// fill opens the lanes that are missing.
 func (p *Publisher) fill(ctx context.Context, s *session) error {
-	for s.laneCount() < p.config.Channels+s.lateLanes() {
-		err := s.await(ctx, func() error {
-			l, err := openLane(s.conn, p.config.Window, s.remove)
-			if err == nil {
-				s.add(l)
-			}
-			return err
-		})
-		if err != nil {
+	for only, missing := s.missingLane(); missing; only, missing = s.missingLane() {
+		if err := s.await(ctx, func() error { return s.open(only) }); err != nil {
 			return fmt.Errorf("open a channel: %w", err)
 		}
 	}
@@ -168,7 +160,7 @@ func (p *Publisher) serve(ctx context.Context, s *session) error {
 		case <-p.recheck:
 			exchange = p.checkExchanges(ctx, s)
 		case <-tick.C:
-			if err := p.look(ctx, s); err != nil {
+			if err := p.look(s); err != nil {
 				return err
 			}
 			if exchange != nil && !s.isBlocked() {
@@ -179,7 +171,7 @@ func (p *Publisher) serve(ctx context.Context, s *session) error {
 }
 
 // look is what a session does every checkInterval.
-func (p *Publisher) look(ctx context.Context, s *session) error {
+func (p *Publisher) look(s *session) error {
 	if s.conn.IsClosed() {
 		return errEnded
 	}
@@ -192,11 +184,10 @@ func (p *Publisher) look(ctx context.Context, s *session) error {
 	if silent > 3*p.config.ConfirmTimeout {
 		return fmt.Errorf("the broker has confirmed nothing for %v: connecting anew", silent.Round(time.Second))
 	}
-	if err := p.fill(ctx, s); err != nil {
-		return err
-	}
+	s.noteSlow()
+	s.fillBeside()
 	if silent > p.config.ConfirmTimeout/2 {
-		s.probeBeside() // for which there is room now
+		s.probeBeside()
 	}
 	return nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,7 +18,8 @@ type session struct {
 
 	mu      sync.Mutex
 	lanes   []*lane
-	changed chan struct{} // closed and replaced when room or a lane comes free
+	slow    map[target]*lane // the lanes of targets whose answers are slow to come; nil if it is missing
+	changed chan struct{}    // closed and replaced when room or a lane comes free
 	ended   bool
 
 	// orphans are messages whose publisher gave up waiting, by id. Their event
@@ -32,9 +32,9 @@ type session struct {
 	released chan struct{} // closed while blocked: nobody waits for a confirm then
 
 	inFlight   int       // over all lanes
-	late       int       // of them, those that somebody gave up waiting for
 	quietSince time.Time // the last answer, or the first message in flight after it
 
+	filling atomic.Bool   // lanes are being opened beside the events
 	probing atomic.Bool   // a probe is on its way beside the events
 	missing chan struct{} // holds one signal: a lane closed
 }
@@ -48,7 +48,7 @@ var (
 
 func newSession(conn *connection, config *Config) *session {
 	return &session{
-		conn: conn, config: config, changed: make(chan struct{}), orphans: make(map[string][]*pending),
+		conn: conn, config: config, changed: make(chan struct{}), slow: make(map[target]*lane), orphans: make(map[string][]*pending),
 		released: make(chan struct{}), missing: make(chan struct{}, 1),
 	}
 }
@@ -91,21 +91,21 @@ func (s *session) begin(ctx context.Context, m *message, expired <-chan time.Tim
 			s.mu.Unlock()
 			return nil, nil, errEnded
 		}
-		if p := s.takeOrphanLocked(m.MessageId); p != nil {
+		if p := s.takeOrphanLocked(m); p != nil {
 			s.mu.Unlock()
 			return p, released, nil
 		}
-		l := s.roomiestLocked()
+		l, number := s.roomiestLocked(m.target()), 0
 		if l != nil {
-			s.enterLocked(l)
+			number = s.enterLocked(l, m.target())
 		}
 		s.mu.Unlock()
 		if l != nil {
-			p, err := l.send(m)
+			p, err := l.send(m, number)
 			if err == nil {
 				return p, released, nil
 			}
-			s.leave(l)
+			s.leave(l, number)
 			if !l.channel.IsClosed() {
 				return nil, nil, fmt.Errorf("send: %w", err)
 			}
@@ -124,26 +124,6 @@ func (s *session) begin(ctx context.Context, m *message, expired <-chan time.Tim
 	}
 }
 
-// roomiestLocked is the lane with the fewest messages in flight, or nil if all are
-// full. One that has closed may still be among the lanes.
-func (s *session) roomiestLocked() *lane {
-	var best *lane
-	for _, l := range s.lanes {
-		if l.inFlight < l.window && !l.channel.IsClosed() && (best == nil || l.inFlight < best.inFlight) {
-			best = l
-		}
-	}
-	return best
-}
-
-func (s *session) enterLocked(l *lane) {
-	if s.inFlight == 0 {
-		s.quietSince = time.Now()
-	}
-	s.inFlight++
-	l.inFlight++
-}
-
 // finish reads an answered message's verdict and gives its place back.
 func (s *session) finish(p *pending) verdict {
 	if p.freed {
@@ -152,56 +132,14 @@ func (s *session) finish(p *pending) verdict {
 	v := p.settle()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if p.late {
-		s.late--
-	}
-	s.leaveLocked(p.lane)
+	s.leaveLocked(p.lane, p.number)
 	return v
-}
-
-func (s *session) leave(l *lane) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.leaveLocked(l)
-}
-
-func (s *session) leaveLocked(l *lane) {
-	s.quietSince = time.Now()
-	s.inFlight--
-	if l.inFlight == l.window {
-		s.signalLocked()
-	}
-	l.inFlight--
 }
 
 // signalLocked wakes whoever waits for a change.
 func (s *session) signalLocked() {
 	close(s.changed)
 	s.changed = make(chan struct{})
-}
-
-func (s *session) add(l *lane) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.lanes = append(s.lanes, l)
-	s.signalLocked()
-}
-
-// remove takes a closed lane out and asks for another.
-func (s *session) remove(l *lane) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.lanes = slices.DeleteFunc(s.lanes, func(other *lane) bool { return other == l })
-	select {
-	case s.missing <- struct{}{}:
-	default:
-	}
-}
-
-func (s *session) laneCount() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.lanes)
 }
 
 // end lets nobody in any more. What is in flight learns from its lane.

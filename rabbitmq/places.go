@@ -1,0 +1,215 @@
+package rabbitmq
+
+import (
+	"slices"
+	"time"
+)
+
+const (
+	// mostMoreLanes is how many lanes there are at most beyond Config.Channels.
+	mostMoreLanes = 100
+
+	// spareChannels of those that the broker allows are for its answers to
+	// questions.
+	spareChannels = 2
+
+	// slowAfter is for how long an answer may be due before its target counts as
+	// slow.
+	slowAfter = checkInterval
+)
+
+// target is what decides which queues get a message.
+type target struct{ exchange, key string }
+
+func (m *message) target() target { return target{m.exchange, m.key} }
+
+// place is a message's place in a lane. It is free again once every message before
+// it was answered, too: a queue that takes nothing may hold up its channel, and once
+// some 200 messages more were sent over that the whole connection.
+type place struct {
+	target target
+	since  time.Time // zero once it was given back
+}
+
+// roomiestLocked is the lane with the fewest places taken of those that a target's
+// messages may take, or nil if all are full. One that has closed may still be among
+// the lanes.
+func (s *session) roomiestLocked(to target) *lane {
+	own, slow := s.slow[to]
+	var best *lane
+	for _, l := range s.lanes {
+		switch {
+		case !l.room() || l.channel.IsClosed() || l.single != slow || slow && l != own:
+		case best == nil || best.held && !l.held || best.held == l.held && len(l.places) < len(best.places):
+			best = l
+		}
+	}
+	return best
+}
+
+func (l *lane) room() bool { return len(l.places) < l.window }
+
+// enterLocked takes a place in a lane and returns its number.
+func (s *session) enterLocked(l *lane, to target) int {
+	now := time.Now()
+	if s.inFlight == 0 {
+		s.quietSince = now
+	}
+	s.inFlight++
+	l.places = append(l.places, place{to, now})
+	return l.first + len(l.places) - 1
+}
+
+func (s *session) leave(l *lane, number int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.leaveLocked(l, number)
+}
+
+func (s *session) leaveLocked(l *lane, number int) {
+	s.quietSince = time.Now()
+	s.inFlight--
+	full := !l.room()
+	l.places[number-l.first] = place{}
+	for len(l.places) > 0 && l.places[0].since.IsZero() {
+		l.places = l.places[1:]
+		l.first++
+	}
+	if full && l.room() {
+		s.signalLocked()
+	}
+}
+
+// noteSlow finds the targets that hold lanes up. From then on each has a lane of its
+// own, as far as there may be more, and holds up no other.
+func (s *session) noteSlow() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	slow := s.findHeldLocked()
+	var idle []*lane
+	single := 0
+	for _, l := range s.lanes {
+		if !l.single {
+			continue
+		}
+		single++
+		if _, is := slow[l.only]; is {
+			slow[l.only] = l
+		} else if len(l.places) == 0 {
+			idle = append(idle, l)
+		}
+	}
+	for to, own := range slow {
+		switch {
+		case own != nil:
+		case len(idle) > 0:
+			slow[to], idle = idle[0], idle[1:]
+			slow[to].only, slow[to].first = to, 0
+		case single < s.mostSingle():
+			single++
+		default:
+			delete(slow, to)
+		}
+	}
+	if len(s.slow)+len(slow) > 0 {
+		s.signalLocked() // who waits for room may find it elsewhere now
+	}
+	s.slow = slow
+}
+
+// findHeldLocked finds the lanes that are held up, and by which targets. It goes by
+// the oldest message without an answer: those behind one that a queue does not take
+// may have to wait for it.
+func (s *session) findHeldLocked() map[target]*lane {
+	slow := make(map[target]*lane)
+	for _, l := range s.lanes {
+		l.held = len(l.places) > 0 && time.Since(l.places[0].since) > slowAfter
+		if l.held {
+			slow[l.places[0].target] = nil
+		}
+	}
+	return slow
+}
+
+// moreLanes is how many lanes there may be beyond Config.Channels.
+func (s *session) moreLanes() int {
+	return max(0, min(mostMoreLanes, int(s.conn.Config.ChannelMax)-s.config.Channels-spareChannels))
+}
+
+// mostSingle is how many of them may be of single targets; the others make up for
+// lanes that are held up.
+func (s *session) mostSingle() int { return (s.moreLanes() + 1) / 2 }
+
+// missingLane says whether a lane is missing: one of a slow target's own, or one of
+// the Config.Channels that are not held up. The lanes stay until the connection
+// ends.
+func (s *session) missingLane() (only *target, missing bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for to, own := range s.slow {
+		if own == nil {
+			return &to, true
+		}
+	}
+	shared, free := 0, 0
+	for _, l := range s.lanes {
+		if !l.single {
+			shared++
+			if !l.held {
+				free++
+			}
+		}
+	}
+	return nil, free < s.config.Channels && shared < s.config.Channels+s.moreLanes()-s.mostSingle()
+}
+
+// fillBeside opens the missing lanes while the session is looked after: a broker may
+// be slow with its answers then, and is not to be left for that.
+func (s *session) fillBeside() {
+	if !s.filling.CompareAndSwap(false, true) {
+		return
+	}
+	go func() {
+		defer s.filling.Store(false)
+		for only, missing := s.missingLane(); missing; only, missing = s.missingLane() {
+			if s.open(only) != nil {
+				return // the next look tries again, unless the connection is lost
+			}
+		}
+	}()
+}
+
+// open opens a lane. It asks the broker and has no deadline of its own.
+func (s *session) open(only *target) error {
+	l, err := openLane(s.conn, s.config.Window, s.remove)
+	if err == nil {
+		s.add(l, only)
+	}
+	return err
+}
+
+// add takes a lane in, as a target's own if one is given.
+func (s *session) add(l *lane, only *target) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if only != nil {
+		l.single, l.only = true, *only
+		s.slow[*only] = l
+	}
+	s.lanes = append(s.lanes, l)
+	s.signalLocked()
+}
+
+// remove takes a closed lane out and asks for another.
+func (s *session) remove(l *lane) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lanes = slices.DeleteFunc(s.lanes, func(other *lane) bool { return other == l })
+	if l.single && s.slow[l.only] == l {
+		s.slow[l.only] = nil
+	}
+	select {
+	case s.missing <- struct{}{}:
+	default:
+	}
+}
