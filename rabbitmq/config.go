@@ -46,7 +46,9 @@ type Config struct {
 	Heartbeat time.Duration
 
 	// ConfirmTimeout is how long a message waits for its confirm, at most twice
-	// Heartbeat. Past it the outcome is unknown. Defaults to twice Heartbeat.
+	// Heartbeat. Past it the outcome is unknown, and others to the same exchange
+	// with the same key wait for half a second only, until there is an answer.
+	// Defaults to twice Heartbeat.
 	ConfirmTimeout time.Duration
 
 	// MaxMessageBytes is the largest payload; a larger event is a dead letter.

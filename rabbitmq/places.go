@@ -131,6 +131,19 @@ func (s *session) findHeldLocked() map[target]*lane {
 	return slow
 }
 
+// patience is how long a message may wait for its confirm. Where the target's own
+// lane has waited for longer than ConfirmTimeout it is short: all that wait hold
+// places of the process, and the events for other queues come in turn with them.
+func (s *session) patience(to target) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	own := s.slow[to]
+	if own != nil && len(own.places) > 0 && time.Since(own.places[0].since) > s.config.ConfirmTimeout {
+		return min(slowAfter, s.config.ConfirmTimeout)
+	}
+	return s.config.ConfirmTimeout
+}
+
 // moreLanes is how many lanes there may be beyond Config.Channels.
 func (s *session) moreLanes() int {
 	return max(0, min(mostMoreLanes, int(s.conn.Config.ChannelMax)-s.config.Channels-spareChannels))

@@ -11,6 +11,7 @@ import (
 	"github.com/oxbow-jobs/oxbow/engine"
 	"github.com/oxbow-jobs/oxbow/internal/brokertest"
 	"github.com/oxbow-jobs/oxbow/internal/dbtest"
+	"github.com/oxbow-jobs/oxbow/outbox"
 	"github.com/oxbow-jobs/oxbow/rabbitmq"
 )
 
@@ -19,6 +20,10 @@ import (
 func TestEnginesAndBrokerFaults(t *testing.T) {
 	t.Parallel()
 	broker := brokertest.Start(t, nil)
+	pg := dbtest.Postgres(t)
+	t.Run("EventsForAStuckQueueLeavePlacesToOthers", func(t *testing.T) {
+		testPlacesWhileAQueueIsStuck(t, broker, dbtest.DB{DB: pg, Postgres: pg})
+	})
 	t.Run("AnAlarmBlocksNoConsumer", func(t *testing.T) { testConsumerDuringAlarm(t, broker) })
 	t.Run("ConsumersComeBackAfterStopAndCrash", func(t *testing.T) { testConsumerOverRestarts(t, broker) })
 	for _, database := range []struct {
@@ -32,6 +37,27 @@ func TestEnginesAndBrokerFaults(t *testing.T) {
 		t.Run(database.name+"ReceivesThroughRestarts", func(t *testing.T) { testReceiveThroughRestarts(t, broker, database.open(t)) })
 		t.Run(database.name+"RelaysThroughRestarts", func(t *testing.T) { testRelayThroughRestarts(t, broker, database.open(t)) })
 	}
+}
+
+// Were each stuck event waited for in each of its turns until ConfirmTimeout, the
+// others had their first one only after minutes.
+func testPlacesWhileAQueueIsStuck(t *testing.T, broker *brokertest.Broker, db dbtest.DB) {
+	stuck, other, b := setupOn(t, broker.URL()), setupOn(t, broker.URL()), setupRelay(t, db)
+	p := stuck.publisher(t, func(c *rabbitmq.Config) {
+		c.Routes = map[string]rabbitmq.Route{"relay.stray": {Exchange: other.exchange}}
+	})
+	toQueue(t, broker, stuck.queue, "suspend")
+	const events = 200
+	b.insert(many(events, false)...)
+	for range 20 {
+		b.insert(outbox.InsertParams{Payload: stray{N: "1"}})
+	}
+	e := b.start(p, func(c *engine.Config) { c.BatchSize = 10 })
+	require.Eventually(t, func() bool { return e.Counters().Published == 20 }, patience, time.Millisecond)
+	toQueue(t, broker, stuck.queue, "resume")
+	b.published(e, events+20)
+	b.requireAttempts("relay.sent", 1)
+	require.Len(t, stuck.drain(t), events)
 }
 
 func testStopDuringAlarm(t *testing.T, broker *brokertest.Broker, db dbtest.DB) {

@@ -56,7 +56,7 @@ func newSession(conn *connection, config *Config) *session {
 // publish sends a message and waits for the broker's verdict. An error says that
 // there is none.
 func (s *session) publish(ctx context.Context, m *message) (verdict, *pending, error) {
-	timer := time.NewTimer(s.config.ConfirmTimeout)
+	timer := time.NewTimer(s.patience(m.target()))
 	defer timer.Stop()
 	for {
 		p, released, err := s.begin(ctx, m, timer.C)
