@@ -204,6 +204,12 @@ func TestHealthReadinessAndMetrics(t *testing.T) {
 
 		require.Eventually(t, func() bool { _, body = get("/metrics"); return strings.Contains(body, "oxbow_published_total 1\n") }, patience, 20*time.Millisecond, body)
 		require.Contains(t, body, "go_goroutines")
+		require.Contains(t, body, "oxbow_failed_total 0\n", "what has not been counted yet")
+		for _, line := range []string{
+			`oxbow_due_to_claim_seconds_bucket{le="0.001"} `, `oxbow_attempt_duration_seconds_bucket{le="0.25"} `, `oxbow_attempt_duration_seconds_bucket{le="3600"} 1`,
+		} {
+			require.Contains(t, body, line)
+		}
 		status, _ = get("/other")
 		require.Equal(t, http.StatusNotFound, status)
 		bg.stop()

@@ -45,6 +45,10 @@ type instrument struct {
 	read    func(Counters) int64
 }
 
+// durations are the histograms' buckets, in seconds. What is waited for in a queue
+// may take hours, and a claim milliseconds; the defaults are made for milliseconds.
+var durations = metric.WithExplicitBucketBoundaries(.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 3600)
+
 func newTally(provider metric.MeterProvider) (*tally, error) {
 	meter := provider.Meter("github.com/oxbow-jobs/oxbow/engine")
 	t := &tally{}
@@ -65,11 +69,14 @@ func newTally(provider metric.MeterProvider) (*tally, error) {
 		if err != nil {
 			return nil, err
 		}
+		counter.Add(context.Background(), 0) // or an alert on its growth would miss the first count
 		t.instruments = append(t.instruments, instrument{counter: counter, read: def.read})
 	}
 	var errs [2]error
-	t.dueToClaim, errs[0] = meter.Float64Histogram("oxbow_due_to_claim", metric.WithUnit("s"), metric.WithDescription("Time from when an event was due to its claim, both in database time."))
-	t.attemptTime, errs[1] = meter.Float64Histogram("oxbow_attempt_duration", metric.WithUnit("s"), metric.WithDescription("Time that an attempt's handlers took."))
+	t.dueToClaim, errs[0] = meter.Float64Histogram("oxbow_due_to_claim", metric.WithUnit("s"), durations,
+		metric.WithDescription("Time from when an event was due to its claim, both in database time."))
+	t.attemptTime, errs[1] = meter.Float64Histogram("oxbow_attempt_duration", metric.WithUnit("s"), durations,
+		metric.WithDescription("Time that an attempt's handlers took."))
 	return t, errors.Join(errs[:]...)
 }
 
