@@ -189,7 +189,8 @@ func (c *Consumer) Ready() error { return *c.trouble.Load() }
 
 func (c *Consumer) setTrouble(err error) { c.trouble.Store(&err) }
 
-// run stays subscribed until soft ends.
+// run stays subscribed until soft ends. Why it is not is a warning when that
+// changes, and not at every try.
 func (c *Consumer) run(soft, hard context.Context) {
 	var tries retry
 	for soft.Err() == nil {
@@ -197,8 +198,12 @@ func (c *Consumer) run(soft, hard context.Context) {
 		if soft.Err() != nil {
 			break
 		}
+		level := slog.LevelWarn
+		if before := c.Ready(); before != nil && before.Error() == err.Error() {
+			level = slog.LevelDebug
+		}
 		c.setTrouble(err)
-		c.log.WarnContext(hard, "the queue is not being read; trying again", "error", err)
+		c.log.Log(hard, level, "the queue is not being read; trying again", "error", err)
 		select {
 		case <-soft.Done():
 		case <-tries.again():

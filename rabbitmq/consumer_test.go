@@ -1,9 +1,12 @@
 package rabbitmq_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -255,4 +258,32 @@ func TestConsumerConfigIsChecked(t *testing.T) {
 	}
 	_, err := rabbitmq.NewConsumer(nil)
 	require.ErrorContains(t, err, "URL is required")
+}
+
+// checks counts how often a consumer asks whether it may begin, which it does at
+// every try.
+type checks struct {
+	rabbitmq.Receiver
+	asked atomic.Int64
+}
+
+func (c *checks) Check(ctx context.Context) error {
+	c.asked.Add(1)
+	return c.Receiver.Check(ctx)
+}
+
+// A broker that is away for long fills no log.
+func TestOneReasonIsOneWarning(t *testing.T) {
+	t.Parallel()
+	db := dbtest.SQLite(t)
+	s := newService(t, setup(t), dbtest.DB{DB: db.DB, SQLite: db}, "billing")
+	r := &checks{Receiver: s.receiver("billing")}
+	var log bytes.Buffer
+	c := s.consumer(r, func(c *rabbitmq.ConsumerConfig) {
+		c.URL, c.Logger = "amqp://guest:guest@127.0.0.1:1/", slog.New(slog.NewTextHandler(&log, nil))
+	})
+	require.NoError(t, c.Start(t.Context()))
+	s.eventually(func() bool { return r.asked.Load() >= 4 }, "it tries again and again")
+	require.NoError(t, s.stop(c))
+	require.Equal(t, 1, strings.Count(log.String(), "the queue is not being read"), log.String())
 }
