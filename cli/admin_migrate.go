@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -102,7 +103,9 @@ func (p *Program) migrate(ctx context.Context, action string, opts *migrations.O
 	result := migrateResult{Versions: done.Versions, DroppedIndexes: append([]string{}, done.DroppedIndexes...), Apps: []string{}}
 	if action == operate.ActionMigrateUp { // the way down leaves the apps' tables alone
 		for _, app := range p.apps {
-			result.Apps = append(result.Apps, app.Name)
+			if app.Migrate != nil {
+				result.Apps = append(result.Apps, app.Name)
+			}
 		}
 	}
 	where := target.String()
@@ -135,16 +138,19 @@ func logMigration(ctx context.Context, db database, entry operate.LogParams, don
 
 func writeMigrated(w io.Writer, result migrateResult, target string) {
 	if len(result.Versions) == 0 {
-		_, _ = fmt.Fprintf(w, "nothing to do: %s is where it was asked to be\n", cleanText(target))
-		return
+		_, _ = fmt.Fprintf(w, "nothing to do for River and Oxbow: %s is where it was asked to be\n", cleanText(target))
+	} else {
+		rows := make([][]string, 0, len(result.Versions))
+		for _, v := range result.Versions {
+			rows = append(rows, []string{v.Line, strconv.Itoa(v.Version), v.Name})
+		}
+		writeTable(w, []string{"LINE", "VERSION", "NAME"}, rows)
 	}
-	rows := make([][]string, 0, len(result.Versions))
-	for _, v := range result.Versions {
-		rows = append(rows, []string{v.Line, strconv.Itoa(v.Version), v.Name})
-	}
-	writeTable(w, []string{"LINE", "VERSION", "NAME"}, rows)
 	for _, index := range result.DroppedIndexes {
 		_, _ = fmt.Fprintf(w, "dropped River's index %s\n", index)
+	}
+	if len(result.Apps) > 0 {
+		_, _ = fmt.Fprintf(w, "the apps' own tables are there: %s\n", strings.Join(result.Apps, ", "))
 	}
 }
 
