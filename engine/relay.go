@@ -170,7 +170,7 @@ func (c *core) agreeWith(instance, text string) error {
 	_ = json.Unmarshal([]byte(text), &details) // an instance that tells nothing disagrees with nobody
 	for event, ours := range c.deliveries {
 		if theirs, ok := details.Deliveries[event]; ok && theirs != ours {
-			return fmt.Errorf("%w: %s is %q here and %q at %s; start all with the same --relay patterns", ErrDeliveryConflict, event, ours, theirs, instance)
+			return fmt.Errorf("%w: %s is %q here and %q at %s; register it with the same Delivery everywhere, also where it is only read, and start all with the same --relay patterns", ErrDeliveryConflict, event, ours, theirs, instance)
 		}
 	}
 	for event, ours := range c.destinations {

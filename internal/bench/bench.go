@@ -47,7 +47,7 @@ func (p *Params) Validate() error {
 			return fmt.Errorf("nothing named %q can be measured; there are %s", what, strings.Join(Names(), ", "))
 		}
 		if what == relay && p.Broker == "" {
-			return errors.New("relay is measured with a RabbitMQ: name one")
+			return errors.New("relay is measured with a RabbitMQ: name one with --amqp-url or AMQP_URL")
 		}
 	}
 	return nil
