@@ -84,3 +84,35 @@ func (p *Publisher) AgeOrphans() (n int) {
 	}
 	return n
 }
+
+// AddLaneThatDied adds a channel that closed after it was opened.
+func (p *Publisher) AddLaneThatDied() error {
+	s := p.session.Load()
+	removed := make(chan struct{})
+	l, err := openLane(s.conn, s.config.Window, func(l *lane) {
+		s.remove(l)
+		close(removed)
+	})
+	if err != nil {
+		return err
+	}
+	if err := l.channel.Close(); err != nil {
+		return err
+	}
+	<-removed
+	s.add(l, nil)
+	return nil
+}
+
+// Lanes is how many channels there are for events, and how many of them are closed.
+func (p *Publisher) Lanes() (all, closed int) {
+	s := p.session.Load()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, l := range s.lanes {
+		if l.channel.IsClosed() {
+			closed++
+		}
+	}
+	return len(s.lanes), closed
+}

@@ -201,10 +201,14 @@ func (s *session) open(only *target) error {
 	return err
 }
 
-// add takes a lane in, as a target's own if one is given.
+// add takes a lane in, as a target's own if one is given. One that has closed since
+// it was opened may have been removed already, and would stay for good.
 func (s *session) add(l *lane, only *target) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if l.channel.IsClosed() {
+		return
+	}
 	if only != nil {
 		l.single, l.only = true, *only
 		s.slow[*only] = l
