@@ -30,8 +30,8 @@ type Config struct {
 	// Source is the CloudEvents attribute of this name. Defaults to "oxbow".
 	Source string
 
-	// Channels is over how many channels the confirms are pipelined. Defaults
-	// to 4.
+	// Channels is over how many channels the confirms are pipelined: fewer where
+	// the broker's channel_max is less than two more. Defaults to 4.
 	Channels int
 
 	// Window is how many messages a channel takes at most from the oldest on that

@@ -1,9 +1,12 @@
 package rabbitmq_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/oxbow-jobs/oxbow/rabbitmq"
 )
 
 // It would count as one of Config.Channels for as long as the connection stands.
@@ -15,4 +18,26 @@ func TestChannelThatClosesBeforeItIsAddedIsNotCounted(t *testing.T) {
 	after, closed := p.Lanes()
 	require.Equal(t, before, after)
 	require.Zero(t, closed)
+}
+
+func TestBrokerThatAllowsFewChannels(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct{ most, lanes int }{
+		"AllThatAreConfigured": {6, 4}, "Fewer": {4, 2}, "One": {3, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			p := b.publisher(t, func(c *rabbitmq.Config) { c.URL = fmt.Sprintf("%s?channel_max=%d", b.url, test.most) })
+			require.NoError(t, p.Publish(t.Context(), newEvent("a"), 1))
+			lanes, _ := p.Lanes()
+			require.Equal(t, test.lanes, lanes)
+		})
+	}
+	t.Run("None", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t)
+		p := b.unready(t, func(c *rabbitmq.Config) { c.URL = b.url + "?channel_max=2" })
+		require.ErrorContains(t, within(t, p.Check), "the broker allows 2 channels (channel_max) and the relay needs 3")
+	})
 }

@@ -6,7 +6,8 @@ import (
 )
 
 const (
-	// mostMoreLanes is how many lanes there are at most beyond Config.Channels.
+	// mostMoreLanes is how many lanes there are at most beyond the usual ones, of
+	// which there are session.channels.
 	mostMoreLanes = 100
 
 	// spareChannels of those that the broker allows are for its answers to
@@ -144,9 +145,9 @@ func (s *session) patience(to target) time.Duration {
 	return s.config.ConfirmTimeout
 }
 
-// moreLanes is how many lanes there may be beyond Config.Channels.
+// moreLanes is how many lanes there may be beyond the usual ones.
 func (s *session) moreLanes() int {
-	return max(0, min(mostMoreLanes, int(s.conn.Config.ChannelMax)-s.config.Channels-spareChannels))
+	return min(mostMoreLanes, int(s.conn.Config.ChannelMax)-s.channels-spareChannels)
 }
 
 // mostSingle is how many of them may be of single targets; the others make up for
@@ -154,7 +155,7 @@ func (s *session) moreLanes() int {
 func (s *session) mostSingle() int { return (s.moreLanes() + 1) / 2 }
 
 // missingLane says whether a lane is missing: one of a slow target's own, or one of
-// the Config.Channels that are not held up. The lanes stay until the connection
+// the usual ones that are not held up. The lanes stay until the connection
 // ends.
 func (s *session) missingLane() (only *target, missing bool) {
 	s.mu.Lock()
@@ -173,7 +174,7 @@ func (s *session) missingLane() (only *target, missing bool) {
 			}
 		}
 	}
-	return nil, free < s.config.Channels && shared < s.config.Channels+s.moreLanes()-s.mostSingle()
+	return nil, free < s.channels && shared < s.channels+s.moreLanes()-s.mostSingle()
 }
 
 // fillBeside opens the missing lanes while the session is looked after: a broker may

@@ -86,6 +86,12 @@ func lossOf(conn *connection) (*amqp.Error, bool) {
 // takes some, and a look at the exchanges. While the broker blocks publishers it
 // waits here, on this one connection.
 func (p *Publisher) prepare(ctx context.Context, s *session) error {
+	if s.channels < 1 {
+		return fmt.Errorf("the broker allows %d channels (channel_max) and the relay needs %d", s.conn.Config.ChannelMax, 1+spareChannels)
+	}
+	if s.channels < p.config.Channels {
+		p.log.Warn("the broker allows fewer channels than are configured", "used", s.channels, "configured", p.config.Channels, "channel_max", s.conn.Config.ChannelMax)
+	}
 	if err := p.fill(ctx, s); err != nil {
 		return err
 	}

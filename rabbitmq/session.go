@@ -13,8 +13,9 @@ import (
 
 // session is one connection with its lanes.
 type session struct {
-	conn   *connection
-	config *Config
+	conn     *connection
+	config   *Config
+	channels int // Config.Channels, or fewer where the broker allows no more
 
 	mu      sync.Mutex
 	lanes   []*lane
@@ -48,7 +49,7 @@ var (
 
 func newSession(conn *connection, config *Config) *session {
 	return &session{
-		conn: conn, config: config, changed: make(chan struct{}), slow: make(map[target]*lane), orphans: make(map[string][]*pending),
+		conn: conn, config: config, channels: min(config.Channels, int(conn.Config.ChannelMax)-spareChannels), changed: make(chan struct{}), slow: make(map[target]*lane), orphans: make(map[string][]*pending),
 		released: make(chan struct{}), missing: make(chan struct{}, 1),
 	}
 }
