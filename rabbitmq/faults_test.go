@@ -38,6 +38,7 @@ func TestBrokerFaults(t *testing.T) {
 		{"NoPermissionForATopic", testNoPermissionForATopic},
 		{"NoPermissionForTheDefaultExchange", testNoPermissionForTheDefaultExchange},
 		{"StuckQueue", testStuckQueue},
+		{"QueueStuckTwice", testQueueStuckTwice},
 		{"StuckQuorumQueue", testStuckQuorumQueue},
 		{"StuckQueueAndFewChannels", testStuckQueueAndFewChannels},
 		{"RestartUnderLoad", testRestartUnderLoad},
@@ -266,6 +267,24 @@ func testStuckQueue(t *testing.T, broker *brokertest.Broker) {
 	f.end()
 	f.requireAll(t, b.drain(t), 0)
 	require.Equal(t, before, proxy.Accepted())
+}
+
+// What is asked of a channel of the queue's own was answered when it stuck before.
+// That tells nothing of now.
+func testQueueStuckTwice(t *testing.T, broker *brokertest.Broker) {
+	b := setupOn(t, broker.URL())
+	p := b.publisher(t, func(c *rabbitmq.Config) { c.URL, c.ConfirmTimeout = broker.URL(), 500*time.Millisecond })
+	const events = 100
+	for range 2 {
+		toQueue(t, broker, b.queue, "suspend")
+		f := startFlood(t, p, events, events)
+		// Past the third try one of them is sent again, to see whether it is the queue.
+		require.Eventually(t, func() bool { return p.InFlight() > events && f.unknown.Load() >= events*12 }, patience, time.Millisecond)
+		toQueue(t, broker, b.queue, "resume")
+		f.end()
+		f.requireAll(t, b.drain(t), 1)
+		require.Eventually(t, func() bool { return p.InFlight() == 0 }, patience, time.Millisecond)
+	}
 }
 
 func toQueue(t *testing.T, broker *brokertest.Broker, queue, do string) {

@@ -38,7 +38,7 @@ func (s *session) behindOthersLocked(p *pending, to target) bool {
 		return false
 	}
 	own, slow := s.slow[to]
-	return !slow || own != nil && !own.held && (own.first > 0 || len(own.places) == 0)
+	return !slow || own != nil && !own.held && (own.answered || len(own.places) == 0)
 }
 
 func (s *session) keepOrphansLocked(id string, kept []*pending) {
@@ -71,7 +71,7 @@ func (s *session) outlivedLocked(p *pending) bool {
 		return time.Since(p.since) > orphanAge
 	case p.answered():
 		p.freed, p.known, p.since = true, p.settle(), time.Now()
-		s.leaveLocked(p.lane, p.number)
+		s.answeredLocked(p)
 	}
 	return false
 }

@@ -61,10 +61,17 @@ func (s *session) enterLocked(l *lane, to target) int {
 	return l.first + len(l.places) - 1
 }
 
+// leave gives back the place of a message that was not sent.
 func (s *session) leave(l *lane, number int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.leaveLocked(l, number)
+}
+
+// answeredLocked gives back the place of a message that was.
+func (s *session) answeredLocked(p *pending) {
+	p.lane.answered = true
+	s.leaveLocked(p.lane, p.number)
 }
 
 func (s *session) leaveLocked(l *lane, number int) {
@@ -96,6 +103,9 @@ func (s *session) noteSlow() {
 		single++
 		if _, is := slow[l.only]; is {
 			slow[l.only] = l
+			if _, was := s.slow[l.only]; !was {
+				l.answered = false
+			}
 		} else if len(l.places) == 0 {
 			idle = append(idle, l)
 		}
@@ -105,7 +115,7 @@ func (s *session) noteSlow() {
 		case own != nil:
 		case len(idle) > 0:
 			slow[to], idle = idle[0], idle[1:]
-			slow[to].only, slow[to].first = to, 0
+			slow[to].only, slow[to].answered = to, false
 		case single < s.mostSingle():
 			single++
 		default:

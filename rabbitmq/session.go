@@ -133,7 +133,7 @@ func (s *session) finish(p *pending) verdict {
 	v := p.settle()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.leaveLocked(p.lane, p.number)
+	s.answeredLocked(p)
 	return v
 }
 
