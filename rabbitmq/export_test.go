@@ -3,6 +3,7 @@ package rabbitmq
 import (
 	"context"
 	"errors"
+	"runtime"
 	"time"
 )
 
@@ -115,4 +116,22 @@ func (p *Publisher) Lanes() (all, closed int) {
 		}
 	}
 	return len(s.lanes), closed
+}
+
+// LoseLane takes a channel out as if it had closed, and waits until the session
+// opens another. Once more is then to be filled at the same time, it resumes.
+func (p *Publisher) LoseLane(resume func()) {
+	s := p.session.Load()
+	s.mu.Lock()
+	l := s.lanes[0]
+	s.mu.Unlock()
+	s.remove(l)
+	for len(s.missing) > 0 {
+		runtime.Gosched()
+	}
+	s.fillBeside()
+	resume()
+	for s.filling.Load() {
+		runtime.Gosched()
+	}
 }

@@ -3,9 +3,11 @@ package rabbitmq_test
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/oxbow-jobs/oxbow/internal/faultproxy"
 	"github.com/oxbow-jobs/oxbow/rabbitmq"
 )
 
@@ -40,4 +42,19 @@ func TestBrokerThatAllowsFewChannels(t *testing.T) {
 		p := b.unready(t, func(c *rabbitmq.Config) { c.URL = b.url + "?channel_max=2" })
 		require.ErrorContains(t, within(t, p.Check), "the broker allows 2 channels (channel_max) and the relay needs 3")
 	})
+}
+
+// A channel too many takes the place of one for questions.
+func TestChannelsAreMadeUpForOnce(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	proxy, url := faultproxy.StartURL(t, b.url)
+	p := b.publisher(t, func(c *rabbitmq.Config) { c.URL = url })
+	before, _ := p.Lanes()
+	proxy.Stall()
+	p.LoseLane(proxy.Resume)
+	require.NoError(t, p.Publish(t.Context(), newEvent("a"), 1))
+	require.Eventually(t, func() bool { after, _ := p.Lanes(); return after >= before }, patience, time.Millisecond)
+	after, _ := p.Lanes()
+	require.Equal(t, before, after)
 }

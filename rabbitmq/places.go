@@ -101,7 +101,7 @@ func (s *session) noteSlow() {
 			continue
 		}
 		single++
-		if _, is := slow[l.only]; is {
+		if own, is := slow[l.only]; is && own == nil {
 			slow[l.only] = l
 			if _, was := s.slow[l.only]; !was {
 				l.answered = false
@@ -170,18 +170,20 @@ func (s *session) mostSingle() int { return (s.moreLanes() + 1) / 2 }
 func (s *session) missingLane() (only *target, missing bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for to, own := range s.slow {
-		if own == nil {
-			return &to, true
+	single, shared, free := 0, 0, 0
+	for _, l := range s.lanes {
+		switch {
+		case l.single:
+			single++
+		case l.held:
+			shared++
+		default:
+			shared, free = shared+1, free+1
 		}
 	}
-	shared, free := 0, 0
-	for _, l := range s.lanes {
-		if !l.single {
-			shared++
-			if !l.held {
-				free++
-			}
+	for to, own := range s.slow {
+		if own == nil && single < s.mostSingle() {
+			return &to, true
 		}
 	}
 	return nil, free < s.channels && shared < s.channels+s.moreLanes()-s.mostSingle()
@@ -222,7 +224,9 @@ func (s *session) add(l *lane, only *target) {
 	}
 	if only != nil {
 		l.single, l.only = true, *only
-		s.slow[*only] = l
+		if own, slow := s.slow[*only]; slow && own == nil {
+			s.slow[*only] = l
+		}
 	}
 	s.lanes = append(s.lanes, l)
 	s.signalLocked()

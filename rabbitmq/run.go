@@ -123,8 +123,13 @@ func (p *Publisher) prepare(ctx context.Context, s *session) error {
 	}
 }
 
-// fill opens the lanes that are missing.
+// fill opens the lanes that are missing, unless that is done beside. Two at a time
+// would open more than there may be.
 func (p *Publisher) fill(ctx context.Context, s *session) error {
+	if !s.filling.CompareAndSwap(false, true) {
+		return nil // what that one has missed is made up for at a tick
+	}
+	defer s.filling.Store(false)
 	for only, missing := s.missingLane(); missing; only, missing = s.missingLane() {
 		if err := s.await(ctx, func() error { return s.open(only) }); err != nil {
 			return fmt.Errorf("open a channel: %w", err)

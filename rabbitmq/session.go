@@ -35,7 +35,7 @@ type session struct {
 	inFlight   int       // over all lanes
 	quietSince time.Time // the last answer, or the first message in flight after it
 
-	filling atomic.Bool   // lanes are being opened beside the events
+	filling atomic.Bool   // lanes are being opened
 	probing atomic.Bool   // a probe is on its way beside the events
 	missing chan struct{} // holds one signal: a lane closed
 }
