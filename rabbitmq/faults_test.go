@@ -39,6 +39,7 @@ func TestBrokerFaults(t *testing.T) {
 		{"NoPermissionForTheDefaultExchange", testNoPermissionForTheDefaultExchange},
 		{"StuckQueue", testStuckQueue},
 		{"QueueStuckTwice", testQueueStuckTwice},
+		{"QueueOfALateExchangeStuck", testQueueOfALateExchangeStuck},
 		{"StuckQuorumQueue", testStuckQuorumQueue},
 		{"StuckQueueAndFewChannels", testStuckQueueAndFewChannels},
 		{"RestartUnderLoad", testRestartUnderLoad},
@@ -285,6 +286,34 @@ func testQueueStuckTwice(t *testing.T, broker *brokertest.Broker) {
 		f.requireAll(t, b.drain(t), 1)
 		require.Eventually(t, func() bool { return p.InFlight() == 0 }, patience, time.Millisecond)
 	}
+}
+
+// What is sent to an exchange that was missing is sent alone at first. It is waited
+// for like the rest, and leaves the connection for such messages to others.
+func testQueueOfALateExchangeStuck(t *testing.T, broker *brokertest.Broker) {
+	b, late := setupOn(t, broker.URL()), setupOn(t, broker.URL())
+	require.NoError(t, b.channel.ExchangeDelete(late.exchange, false, false))
+	proxy, url := faultproxy.StartURL(t, broker.URL())
+	p := b.publisher(t, func(c *rabbitmq.Config) {
+		c.URL, c.ConfirmTimeout = url, 500*time.Millisecond
+		c.Routes = map[string]rabbitmq.Route{"late": {Exchange: late.exchange}, "missing": {Exchange: "missing"}}
+	})
+	require.ErrorContains(t, p.Publish(t.Context(), newEvent("late"), 1), "404")
+	toQueue(t, broker, late.queue, "suspend")
+	require.NoError(t, b.channel.ExchangeDeclare(late.exchange, "topic", true, false, false, false, nil))
+	require.NoError(t, b.channel.QueueBind(late.queue, "#", late.exchange, false, nil))
+	const events = 5
+	f := startFloodOf(t, p, "late", events, events)
+	require.Eventually(t, func() bool { return p.InFlight() >= events && f.unknown.Load() >= events*12 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool {
+		err := p.Publish(t.Context(), newEvent("missing"), 1)
+		return err != nil && strings.Contains(err.Error(), "404")
+	}, patience, time.Millisecond)
+	require.NoError(t, p.Publish(t.Context(), newEvent("a"), 1))
+	toQueue(t, broker, late.queue, "resume")
+	f.end()
+	f.requireAll(t, late.drain(t), 1) // one is sent again, to see whether it is the queue
+	require.Equal(t, 2, proxy.Accepted())
 }
 
 func toQueue(t *testing.T, broker *brokertest.Broker, queue, do string) {

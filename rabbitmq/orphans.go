@@ -18,6 +18,21 @@ func (s *session) orphan(p *pending) {
 	s.orphans[p.id] = append(s.orphans[p.id], p)
 }
 
+// adopt makes a message an orphan that was not sent over one of the session's lanes.
+func (s *session) adopt(p *pending, to target) {
+	s.mu.Lock()
+	p.number = s.enterLocked(p.lane, to)
+	s.mu.Unlock()
+	s.orphan(p)
+}
+
+// awaits says that an event has an orphan.
+func (s *session) awaits(id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.orphans[id]) > 0
+}
+
 // takeOrphanLocked takes one of an event's orphans, or returns nil.
 func (s *session) takeOrphanLocked(m *message) *pending {
 	all := s.orphans[m.MessageId]

@@ -200,7 +200,7 @@ func (p *Publisher) Publish(ctx context.Context, event *outbox.Envelope, claimVe
 		if err := p.Available(); err != nil {
 			return &uncounted{"not sent", err}
 		}
-		if p.quarantine.wants(m) {
+		if p.quarantine.wants(m) && !p.awaits(m) {
 			break
 		}
 		v, sent, err := p.send(ctx, m)
@@ -216,6 +216,12 @@ func (p *Publisher) Publish(ctx context.Context, event *outbox.Envelope, claimVe
 		}
 	}
 	return p.quarantine.publish(ctx, m)
+}
+
+// awaits says that an answer to an earlier try is awaited.
+func (p *Publisher) awaits(m *message) bool {
+	s := p.session.Load()
+	return s != nil && s.awaits(m.MessageId)
 }
 
 // maxInnocent is how often a message is sent beside others and meets a closing

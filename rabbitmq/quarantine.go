@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -24,6 +25,7 @@ type quarantine struct {
 	conn *connection // used by the holder of the turn
 	lane *lane
 	used time.Time
+	lent []*pending // the session waits for their answers, which come over conn
 
 	mu        sync.Mutex
 	suspects  map[string]time.Time // ids in flight when the broker closed a whole connection
@@ -80,65 +82,101 @@ func (q *quarantine) watch(change func()) {
 // publish waits for its turn and sends a message alone.
 func (q *quarantine) publish(ctx context.Context, m *message) error {
 	p := q.publisher
-	ctx, cancel := context.WithTimeoutCause(ctx, p.config.ConfirmTimeout, errSlow)
-	defer cancel()
-	select {
-	case q.turn <- struct{}{}:
-	case <-ctx.Done():
-		return &uncounted{"not sent again yet", context.Cause(ctx)}
-	case <-p.done:
-		return &uncounted{"not sent again", ErrClosed}
+	if err := q.takeTurn(ctx); err != nil {
+		return err
 	}
-	if err := p.Available(); err != nil {
+	err := p.Available()
+	if err == nil && p.awaits(m) {
+		err = errSlow
+	}
+	if err != nil {
 		<-q.turn
 		return &uncounted{"not sent again yet", err}
 	}
-	done := make(chan error, 1)
-	spawned := p.spawn(ctx, func(ctx context.Context) {
+	done := make(chan answer, 1)
+	spawned := p.spawn(ctx, func(open context.Context) {
 		defer func() { <-q.turn }()
+		ctx, cancel := context.WithCancelCause(ctx)
+		defer cancel(nil)
+		defer context.AfterFunc(open, func() { cancel(ErrClosed) })()
 		done <- q.alone(ctx, m)
 	})
 	if !spawned {
 		<-q.turn
 		return &uncounted{"not sent again", ErrClosed}
 	}
+	a := <-done // whatever ctx says: by then it is known where to find the answer
+	if a.err != nil {
+		return a.err
+	}
+	return p.conclude(a.verdict, m, a.sent)
+}
+
+func (q *quarantine) takeTurn(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, q.publisher.config.ConfirmTimeout, errSlow)
+	defer cancel()
 	select {
-	case err := <-done:
-		return err
+	case q.turn <- struct{}{}:
+		return nil
 	case <-ctx.Done():
-		return &uncounted{"the answer did not come", context.Cause(ctx)}
+		return &uncounted{"not sent again yet", context.Cause(ctx)}
+	case <-q.publisher.done:
+		return &uncounted{"not sent again", ErrClosed}
 	}
 }
 
-// alone sends the only message on the connection and waits for its answer.
-func (q *quarantine) alone(ctx context.Context, m *message) error {
+// answer is what came of a message that was sent alone.
+type answer struct {
+	verdict verdict
+	sent    *pending
+	err     error // there is no verdict
+}
+
+// alone sends the only message on the connection, but for some that did no harm, and
+// waits for its answer.
+func (q *quarantine) alone(ctx context.Context, m *message) answer {
 	p := q.publisher
 	ctx, cancel := context.WithTimeoutCause(ctx, p.config.ConfirmTimeout, errSlow)
 	defer cancel()
 	l, err := q.open(ctx)
 	if err != nil {
-		return &uncounted{"not sent again", err}
+		return answer{err: &uncounted{"not sent again", err}}
 	}
 	q.used = time.Now()
 	sent, err := l.send(m, 0)
 	if err != nil {
 		q.close()
-		return &uncounted{"send", err}
+		return answer{err: &uncounted{"send", err}}
 	}
 	select {
 	case <-sent.confirm.Done():
 	case <-ctx.Done():
-		q.close()
+		q.lend(m, sent, context.Cause(ctx))
 		p.meter.count(m.exchange, "unknown")
-		return &uncounted{"the answer did not come", context.Cause(ctx)}
+		return answer{err: &uncounted{"the answer did not come", context.Cause(ctx)}}
 	}
 	v := sent.settle()
 	if v == channelClosed && !blames(l.reason) {
 		p.meter.count(m.exchange, "unknown")
-		return &uncounted{"the connection was lost", errors.New(reply(l.reason))}
+		return answer{err: &uncounted{"the connection was lost", errors.New(reply(l.reason))}}
 	}
 	q.learn(m, v, l.reason)
-	return p.conclude(v, m, sent)
+	return answer{verdict: v, sent: sent}
+}
+
+// lend leaves a message to the session, where its event finds the answer, or goes on
+// waiting for it, instead of sending it again.
+func (q *quarantine) lend(m *message, sent *pending, why error) {
+	s := q.publisher.session.Load()
+	if s == nil || q.conn.IsClosed() {
+		q.close()
+		return
+	}
+	s.adopt(sent, m.target())
+	q.lent, q.lane = append(q.lent, sent), nil
+	if why == errSlow { // nothing was closed over it: what it is suspected of was not its fault, or is over
+		q.learn(m, unanswered, nil)
+	}
 }
 
 // learn remembers a bad exchange, and forgets what turned out well.
@@ -161,7 +199,7 @@ func (q *quarantine) open(ctx context.Context) (*lane, error) {
 		if err != nil {
 			return nil, err
 		}
-		q.conn, q.lane = conn, nil
+		q.conn, q.lane, q.lent = conn, nil, nil
 	}
 	if q.lane != nil && !q.lane.channel.IsClosed() {
 		return q.lane, nil
@@ -180,12 +218,12 @@ func (q *quarantine) open(ctx context.Context) (*lane, error) {
 func (q *quarantine) close() {
 	if q.conn != nil {
 		q.conn.close()
-		q.conn, q.lane = nil, nil
+		q.conn, q.lane, q.lent = nil, nil, nil
 	}
 }
 
-// tidy ends an idle connection and forgets old suspicions, unless a message is on
-// the way.
+// tidy ends a connection that was idle for so long, with 0 in any case, and forgets
+// old suspicions, unless a message is on the way.
 func (q *quarantine) tidy(idle time.Duration) {
 	q.watch(func() {
 		for id, since := range q.suspects {
@@ -196,7 +234,8 @@ func (q *quarantine) tidy(idle time.Duration) {
 	})
 	select {
 	case q.turn <- struct{}{}:
-		if time.Since(q.used) >= idle {
+		q.lent = slices.DeleteFunc(q.lent, (*pending).answered)
+		if idle == 0 || len(q.lent) == 0 && time.Since(q.used) >= idle {
 			q.close()
 		}
 		<-q.turn
