@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -39,6 +40,7 @@ func TestBrokerFaults(t *testing.T) {
 		{"NoPermissionForTheDefaultExchange", testNoPermissionForTheDefaultExchange},
 		{"StuckQueue", testStuckQueue},
 		{"QueueStuckTwice", testQueueStuckTwice},
+		{"QueueOfManyKeysStuck", testQueueOfManyKeysStuck},
 		{"QueueOfALateExchangeStuck", testQueueOfALateExchangeStuck},
 		{"StuckQuorumQueue", testStuckQuorumQueue},
 		{"StuckQueueAndFewChannels", testStuckQueueAndFewChannels},
@@ -286,6 +288,32 @@ func testQueueStuckTwice(t *testing.T, broker *brokertest.Broker) {
 		f.requireAll(t, b.drain(t), 1)
 		require.Eventually(t, func() bool { return p.InFlight() == 0 }, patience, time.Millisecond)
 	}
+}
+
+// Each key of a stuck queue is to blame, not only those that stand first in a channel.
+func testQueueOfManyKeysStuck(t *testing.T, broker *brokertest.Broker) {
+	b, other := setupOn(t, broker.URL()), setupOn(t, broker.URL())
+	p := b.publisher(t, func(c *rabbitmq.Config) {
+		c.URL, c.ConfirmTimeout = broker.URL(), 500*time.Millisecond
+		c.Routes = map[string]rabbitmq.Route{"other": {Exchange: other.exchange}}
+	})
+	const keys, eventsEach = 20, 5
+	toQueue(t, broker, b.queue, "suspend")
+	var floods []*flood
+	for i := range keys {
+		floods = append(floods, startFloodOf(t, p, fmt.Sprintf("key.%d", i), eventsEach, eventsEach))
+	}
+	for _, f := range floods {
+		require.Eventually(t, func() bool { return f.unknown.Load() >= eventsEach*12 }, patience, time.Millisecond)
+	}
+	require.NoError(t, p.Publish(t.Context(), newEvent("other"), 1))
+	toQueue(t, broker, b.queue, "resume")
+	events := &flood{}
+	for _, f := range floods {
+		f.end()
+		events.ids = append(events.ids, f.ids...)
+	}
+	events.requireAll(t, b.drain(t), 2*keys) // one of each is sent again, to see whether it is the queue, and on a busy machine two
 }
 
 // What is sent to an exchange that was missing is sent alone at first. It is waited

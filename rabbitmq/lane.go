@@ -27,8 +27,6 @@ type lane struct {
 	held   bool    // an answer in it was slow to come when the session last looked
 	single bool    // it is for one target alone, or free for one
 	only   target  // which
-
-	answered bool // something in it was, since its target is slow
 }
 
 // pending is a message whose confirm has not come.

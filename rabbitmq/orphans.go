@@ -33,10 +33,12 @@ func (s *session) awaits(id string) bool {
 	return len(s.orphans[id]) > 0
 }
 
-// takeOrphanLocked takes one of an event's orphans, or returns nil.
+// takeOrphanLocked takes one of an event's orphans, or returns nil. The more of them
+// have no answer, the longer each is waited for before there is one more.
 func (s *session) takeOrphanLocked(m *message) *pending {
 	all := s.orphans[m.MessageId]
-	i := slices.IndexFunc(all, func(p *pending) bool { return !s.behindOthersLocked(p, m.target()) })
+	most := 3 * s.config.ConfirmTimeout << min(max(0, len(all)-1), 16)
+	i := slices.IndexFunc(all, func(p *pending) bool { return time.Since(p.since) <= most || !s.behindOthersLocked(p, m.target()) })
 	if i < 0 {
 		return nil
 	}
@@ -47,13 +49,17 @@ func (s *session) takeOrphanLocked(m *message) *pending {
 
 // behindOthersLocked says that a message has had no answer for long because of
 // others, which their queues may not take for hours: it is better sent again. Of a
-// slow target one is, until its own lane tells whether it is to blame.
+// target of which nothing newer was answered the newest is, to see whether it is to
+// blame, unless its own lane says so.
 func (s *session) behindOthersLocked(p *pending, to target) bool {
-	if p.answered() || !p.lane.held || time.Since(p.since) <= 3*s.config.ConfirmTimeout {
+	if p.answered() || !p.lane.held {
 		return false
 	}
-	own, slow := s.slow[to]
-	return !slow || own != nil && !own.held && (own.answered || len(own.places) == 0)
+	if own, slow := s.slow[to]; slow && (own == nil || own.held) {
+		return false
+	}
+	t := s.trafficLocked(to)
+	return t.answered.After(p.since) || !t.sent.After(p.since)
 }
 
 func (s *session) keepOrphansLocked(id string, kept []*pending) {

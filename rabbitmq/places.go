@@ -28,8 +28,24 @@ func (m *message) target() target { return target{m.exchange, m.key} }
 // it was answered, too: a queue that takes nothing may hold up its channel, and once
 // some 200 messages more were sent over that the whole connection.
 type place struct {
-	target target
-	since  time.Time // zero once it was given back
+	*traffic
+	since time.Time // zero once it was given back
+}
+
+// traffic is when the newest of a target's messages was sent, and the newest of
+// those that were answered.
+type traffic struct {
+	target         target
+	sent, answered time.Time
+}
+
+func (s *session) trafficLocked(of target) *traffic {
+	t := s.traffic[of]
+	if t == nil {
+		t = &traffic{target: of}
+		s.traffic[of] = t
+	}
+	return t
 }
 
 // roomiestLocked is the lane with the fewest places taken of those that a target's
@@ -57,7 +73,9 @@ func (s *session) enterLocked(l *lane, to target) int {
 		s.quietSince = now
 	}
 	s.inFlight++
-	l.places = append(l.places, place{to, now})
+	t := s.trafficLocked(to)
+	t.sent = now
+	l.places = append(l.places, place{t, now})
 	return l.first + len(l.places) - 1
 }
 
@@ -70,7 +88,9 @@ func (s *session) leave(l *lane, number int) {
 
 // answeredLocked gives back the place of a message that was.
 func (s *session) answeredLocked(p *pending) {
-	p.lane.answered = true
+	if at := p.lane.places[p.number-p.lane.first]; at.since.After(at.answered) {
+		at.answered = at.since
+	}
 	s.leaveLocked(p.lane, p.number)
 }
 
@@ -78,7 +98,7 @@ func (s *session) leaveLocked(l *lane, number int) {
 	s.quietSince = time.Now()
 	s.inFlight--
 	full := !l.room()
-	l.places[number-l.first] = place{}
+	l.places[number-l.first].since = time.Time{}
 	for len(l.places) > 0 && l.places[0].since.IsZero() {
 		l.places = l.places[1:]
 		l.first++
@@ -103,9 +123,6 @@ func (s *session) noteSlow() {
 		single++
 		if own, is := slow[l.only]; is && own == nil {
 			slow[l.only] = l
-			if _, was := s.slow[l.only]; !was {
-				l.answered = false
-			}
 		} else if len(l.places) == 0 {
 			idle = append(idle, l)
 		}
@@ -115,7 +132,7 @@ func (s *session) noteSlow() {
 		case own != nil:
 		case len(idle) > 0:
 			slow[to], idle = idle[0], idle[1:]
-			slow[to].only, slow[to].answered = to, false
+			slow[to].only = to
 		case single < s.mostSingle():
 			single++
 		default:
@@ -128,15 +145,22 @@ func (s *session) noteSlow() {
 	s.slow = slow
 }
 
-// findHeldLocked finds the lanes that are held up, and by which targets. It goes by
-// the oldest message without an answer: those behind one that a queue does not take
-// may have to wait for it.
+// findHeldLocked finds the lanes that are held up, and the targets that may do so:
+// those behind a message that a queue does not take may have to wait for it. It may
+// be any of the messages without an answer, but for those whose target has answered
+// newer ones.
 func (s *session) findHeldLocked() map[target]*lane {
 	slow := make(map[target]*lane)
 	for _, l := range s.lanes {
 		l.held = len(l.places) > 0 && time.Since(l.places[0].since) > slowAfter
-		if l.held {
-			slow[l.places[0].target] = nil
+		if !l.held {
+			continue
+		}
+		slow[l.places[0].target] = nil
+		for _, at := range l.places[1:] {
+			if !at.since.IsZero() && time.Since(at.since) > slowAfter && !at.answered.After(at.since) {
+				slow[at.target] = nil
+			}
 		}
 	}
 	return slow

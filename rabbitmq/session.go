@@ -20,7 +20,8 @@ type session struct {
 	mu      sync.Mutex
 	lanes   []*lane
 	slow    map[target]*lane // the lanes of targets whose answers are slow to come; nil if it is missing
-	changed chan struct{}    // closed and replaced when room or a lane comes free
+	traffic map[target]*traffic
+	changed chan struct{} // closed and replaced when room or a lane comes free
 	ended   bool
 
 	// orphans are messages whose publisher gave up waiting, by id. Their event
@@ -49,7 +50,7 @@ var (
 
 func newSession(conn *connection, config *Config) *session {
 	return &session{
-		conn: conn, config: config, channels: min(config.Channels, int(conn.Config.ChannelMax)-spareChannels), changed: make(chan struct{}), slow: make(map[target]*lane), orphans: make(map[string][]*pending),
+		conn: conn, config: config, channels: min(config.Channels, int(conn.Config.ChannelMax)-spareChannels), changed: make(chan struct{}), slow: make(map[target]*lane), traffic: make(map[target]*traffic), orphans: make(map[string][]*pending),
 		released: make(chan struct{}), missing: make(chan struct{}, 1),
 	}
 }
