@@ -14,7 +14,7 @@ func (s *session) await(ctx context.Context, call func() error) error {
 	go func() { done <- call() }()
 	timer := time.NewTimer(rpcTimeout)
 	defer timer.Stop()
-	blocked := s.conn.blocked
+	blocked := s.alarms
 	for {
 		var cause error
 		select {

@@ -46,12 +46,6 @@ func (c *Consumer) subscribed(soft, hard context.Context) error {
 		return err
 	}
 	defer conn.close()
-	go func() {
-		// A consumer is never blocked, for it publishes nothing. Were it told so all
-		// the same, the library would wait until somebody reads that.
-		for range conn.blocked {
-		}
-	}()
 	s := &subscription{Consumer: c, conn: conn, tag: c.name + "-" + rand.Text()}
 	if err := conn.within(soft, rpcTimeout, s.open); err != nil {
 		return fmt.Errorf("oxbow: read the queue %s at %s: %w", c.config.Queue, dburl.Mask(c.config.URL), explainQueue(err))

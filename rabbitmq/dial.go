@@ -27,9 +27,8 @@ const frameSize = 128 << 10
 // calls have no deadline, and end when the socket does.
 type connection struct {
 	*amqp.Connection
-	socket  *socket
-	closed  chan *amqp.Error // gets the reason, if there is one, and is closed
-	blocked chan amqp.Blocking
+	socket *socket
+	closed chan *amqp.Error // gets the reason, if there is one, and is closed
 }
 
 const defaultHeartbeat = 5 * time.Second
@@ -129,8 +128,7 @@ func dialThrough(ctx context.Context, params dialParams) (*connection, error) {
 	}
 	return &connection{
 		Connection: conn, socket: s,
-		closed:  conn.NotifyClose(make(chan *amqp.Error, 1)),
-		blocked: conn.NotifyBlocked(make(chan amqp.Blocking, 16)),
+		closed: conn.NotifyClose(make(chan *amqp.Error, 1)),
 	}, nil
 }
 

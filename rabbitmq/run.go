@@ -99,7 +99,7 @@ func (p *Publisher) prepare(ctx context.Context, s *session) error {
 	go func() { done <- s.probe() }()
 	tick := time.NewTicker(checkInterval)
 	defer tick.Stop()
-	blocked := s.conn.blocked
+	blocked := s.alarms
 	for {
 		select {
 		case err := <-done:
@@ -143,7 +143,7 @@ func (p *Publisher) serve(ctx context.Context, s *session) error {
 	tick := time.NewTicker(checkInterval)
 	defer tick.Stop()
 	exchange := p.checkExchanges(ctx, s)
-	blocked := s.conn.blocked
+	blocked := s.alarms
 	for {
 		p.note(s, exchange)
 		if len(p.recheck) == 0 {

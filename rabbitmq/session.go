@@ -30,6 +30,9 @@ type session struct {
 	// An event that was published several times at once has several.
 	orphans map[string][]*pending
 
+	// alarms are read by whoever looks after the session. No other connection asks
+	// for them: the library would wait until somebody reads them.
+	alarms   <-chan amqp.Blocking
 	blocked  string        // why the broker blocks the connection, or ""
 	released chan struct{} // closed while blocked: nobody waits for a confirm then
 
@@ -50,8 +53,9 @@ var (
 
 func newSession(conn *connection, config *Config) *session {
 	return &session{
-		conn: conn, config: config, channels: min(config.Channels, int(conn.Config.ChannelMax)-spareChannels), changed: make(chan struct{}), slow: make(map[target]*lane), traffic: make(map[target]*traffic), orphans: make(map[string][]*pending),
-		released: make(chan struct{}), missing: make(chan struct{}, 1),
+		conn: conn, config: config, channels: min(config.Channels, int(conn.Config.ChannelMax)-spareChannels),
+		slow: make(map[target]*lane), traffic: make(map[target]*traffic), orphans: make(map[string][]*pending),
+		alarms: conn.NotifyBlocked(make(chan amqp.Blocking, 16)), changed: make(chan struct{}), released: make(chan struct{}), missing: make(chan struct{}, 1),
 	}
 }
 

@@ -1,0 +1,163 @@
+package rabbitmq_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+	"github.com/stretchr/testify/require"
+
+	"github.com/oxbow-jobs/oxbow/internal/brokertest"
+	"github.com/oxbow-jobs/oxbow/internal/faultproxy"
+	"github.com/oxbow-jobs/oxbow/rabbitmq"
+)
+
+// A queue that takes nothing is waited for on the connection that stands: no copies
+// pile up in it, and the messages for other queues flow.
+func testStuckQueue(t *testing.T, broker *brokertest.Broker) {
+	b, other := setupOn(t, broker.URL()), setupOn(t, broker.URL())
+	proxy, url := faultproxy.StartURL(t, broker.URL())
+	p := b.publisher(t, func(c *rabbitmq.Config) {
+		c.URL, c.ConfirmTimeout = url, 500*time.Millisecond
+		c.Channels, c.Window = 2, 30 // less room than the stuck ones take
+		c.Routes = map[string]rabbitmq.Route{"other": {Exchange: other.exchange}}
+	})
+	before := proxy.Accepted()
+	toQueue(t, broker, b.queue, "suspend")
+	f := startFlood(t, p, 100, 100)
+	// A silent broker would be left after the third try.
+	require.Eventually(t, func() bool { return f.unknown.Load() >= 100*9 && p.InFlight() >= 90 }, patience, time.Millisecond)
+	require.NoError(t, within(t, p.WaitAvailable))
+	require.NoError(t, p.Publish(t.Context(), newEvent("other"), 1))
+	toQueue(t, broker, b.queue, "resume")
+	f.end()
+	f.requireAll(t, b.drain(t), 0)
+	require.Equal(t, before, proxy.Accepted())
+}
+
+// What is asked of a channel of the queue's own was answered when it stuck before.
+// That tells nothing of now.
+func testQueueStuckTwice(t *testing.T, broker *brokertest.Broker) {
+	b := setupOn(t, broker.URL())
+	p := b.publisher(t, func(c *rabbitmq.Config) { c.URL, c.ConfirmTimeout = broker.URL(), 500*time.Millisecond })
+	const events = 100
+	for range 2 {
+		toQueue(t, broker, b.queue, "suspend")
+		f := startFlood(t, p, events, events)
+		// Past the third try one of them is sent again, to see whether it is the queue.
+		require.Eventually(t, func() bool { return p.InFlight() > events && f.unknown.Load() >= events*12 }, patience, time.Millisecond)
+		toQueue(t, broker, b.queue, "resume")
+		f.end()
+		f.requireAll(t, b.drain(t), 1)
+		require.Eventually(t, func() bool { return p.InFlight() == 0 }, patience, time.Millisecond)
+	}
+}
+
+// Each key of a stuck queue is to blame, not only those that stand first in a channel.
+func testQueueOfManyKeysStuck(t *testing.T, broker *brokertest.Broker) {
+	b, other := setupOn(t, broker.URL()), setupOn(t, broker.URL())
+	p := b.publisher(t, func(c *rabbitmq.Config) {
+		c.URL, c.ConfirmTimeout = broker.URL(), 500*time.Millisecond
+		c.Routes = map[string]rabbitmq.Route{"other": {Exchange: other.exchange}}
+	})
+	const keys, eventsEach = 20, 5
+	toQueue(t, broker, b.queue, "suspend")
+	var floods []*flood
+	for i := range keys {
+		floods = append(floods, startFloodOf(t, p, fmt.Sprintf("key.%d", i), eventsEach, eventsEach))
+	}
+	for _, f := range floods {
+		require.Eventually(t, func() bool { return f.unknown.Load() >= eventsEach*12 }, patience, time.Millisecond)
+	}
+	require.NoError(t, p.Publish(t.Context(), newEvent("other"), 1))
+	toQueue(t, broker, b.queue, "resume")
+	events := &flood{}
+	for _, f := range floods {
+		f.end()
+		events.ids = append(events.ids, f.ids...)
+	}
+	events.requireAll(t, b.drain(t), 2*keys) // one of each is sent again, to see whether it is the queue, and on a busy machine two
+}
+
+// What is sent to an exchange that was missing is sent alone at first. It is waited
+// for like the rest, and leaves the connection for such messages to others.
+func testQueueOfALateExchangeStuck(t *testing.T, broker *brokertest.Broker) {
+	b, late := setupOn(t, broker.URL()), setupOn(t, broker.URL())
+	require.NoError(t, b.channel.ExchangeDelete(late.exchange, false, false))
+	proxy, url := faultproxy.StartURL(t, broker.URL())
+	p := b.publisher(t, func(c *rabbitmq.Config) {
+		c.URL, c.ConfirmTimeout = url, 500*time.Millisecond
+		c.Routes = map[string]rabbitmq.Route{"late": {Exchange: late.exchange}, "missing": {Exchange: "missing"}}
+	})
+	require.ErrorContains(t, p.Publish(t.Context(), newEvent("late"), 1), "404")
+	toQueue(t, broker, late.queue, "suspend")
+	require.NoError(t, b.channel.ExchangeDeclare(late.exchange, "topic", true, false, false, false, nil))
+	require.NoError(t, b.channel.QueueBind(late.queue, "#", late.exchange, false, nil))
+	const events = 5
+	f := startFloodOf(t, p, "late", events, events)
+	require.Eventually(t, func() bool { return p.InFlight() >= events && f.unknown.Load() >= events*12 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool {
+		err := p.Publish(t.Context(), newEvent("missing"), 1)
+		return err != nil && strings.Contains(err.Error(), "404")
+	}, patience, time.Millisecond)
+	require.NoError(t, p.Publish(t.Context(), newEvent("a"), 1))
+	toQueue(t, broker, late.queue, "resume")
+	f.end()
+	f.requireAll(t, late.drain(t), 1) // one is sent again, to see whether it is the queue
+	require.Equal(t, 2, proxy.Accepted())
+}
+
+func toQueue(t *testing.T, broker *brokertest.Broker, queue, do string) {
+	ctl(t, broker, "eval", `{ok, Q} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"/">>, queue, <<"`+queue+`">>)),
+		sys:`+do+`(case amqqueue:get_pid(Q) of {Name, _} -> Name; Pid -> Pid end).`)
+}
+
+// A quorum queue without its majority holds a channel up after few messages, and the
+// connection after some hundred more on that channel, whatever queues they are for.
+func testStuckQuorumQueue(t *testing.T, broker *brokertest.Broker) {
+	b, other := setupOn(t, broker.URL()), setupOn(t, broker.URL())
+	_, err := b.channel.QueueDelete(b.queue, false, false, false)
+	require.NoError(t, err)
+	_, err = b.channel.QueueDeclare(b.queue, true, false, false, false, amqp.Table{"x-queue-type": "quorum"})
+	require.NoError(t, err)
+	require.NoError(t, b.channel.QueueBind(b.queue, "#", b.exchange, false, nil))
+	proxy, url := faultproxy.StartURL(t, broker.URL())
+	p := b.publisher(t, func(c *rabbitmq.Config) {
+		c.URL, c.ConfirmTimeout = url, time.Second
+		c.Routes = map[string]rabbitmq.Route{"other": {Exchange: other.exchange}}
+	})
+	before := proxy.Accepted()
+	toQueue(t, broker, b.queue, "suspend")
+	stuck, others := startFlood(t, p, 1_000, 1_000), startFloodOf(t, p, "other", 1, 50)
+	// A connection that is held up would be left after the third try.
+	require.Eventually(t, func() bool { return stuck.unknown.Load() >= 1_000*5 }, patience, time.Millisecond)
+	taken := others.taken.Load()
+	require.Eventually(t, func() bool { return others.taken.Load() > taken+1_000 }, patience, time.Millisecond)
+	require.Zero(t, stuck.taken.Load())
+	toQueue(t, broker, b.queue, "resume")
+	stuck.end()
+	others.end()
+	stuck.requireAll(t, b.drain(t), 0)
+	others.requireAll(t, other.drain(t), 100) // those behind stuck ones were sent again
+	require.Equal(t, before, proxy.Accepted())
+}
+
+// The broker's limit of channels is no reason to give the connection up, which
+// would send what is stuck again.
+func testStuckQueueAndFewChannels(t *testing.T, broker *brokertest.Broker) {
+	b := setupOn(t, broker.URL())
+	proxy, url := faultproxy.StartURL(t, broker.URL())
+	p := b.publisher(t, func(c *rabbitmq.Config) {
+		c.URL, c.ConfirmTimeout, c.Channels, c.Window = url+"?channel_max=8", 500*time.Millisecond, 2, 5
+	})
+	before := proxy.Accepted()
+	toQueue(t, broker, b.queue, "suspend")
+	f := startFlood(t, p, 100, 100)
+	require.Eventually(t, func() bool { return f.unknown.Load() >= 100*9 && p.InFlight() >= 15 }, patience, time.Millisecond)
+	toQueue(t, broker, b.queue, "resume")
+	f.end()
+	f.requireAll(t, b.drain(t), 0)
+	require.Equal(t, before, proxy.Accepted())
+}
