@@ -42,6 +42,7 @@ func TestBrokerFaults(t *testing.T) {
 		{"QueueOfALateExchangeStuck", testQueueOfALateExchangeStuck},
 		{"StuckQuorumQueue", testStuckQuorumQueue},
 		{"StuckQueueAndFewChannels", testStuckQueueAndFewChannels},
+		{"StuckQueueAndAClosedChannel", testStuckQueueAndAClosedChannel},
 		{"RestartUnderLoad", testRestartUnderLoad},
 		{"BrokerKilledAndAway", testBrokerKilledAndAway},
 	} {

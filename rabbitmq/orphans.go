@@ -92,7 +92,7 @@ func (s *session) outlivedLocked(p *pending) bool {
 		return time.Since(p.since) > orphanAge
 	case p.answered():
 		p.freed, p.known, p.since = true, p.settle(), time.Now()
-		s.answeredLocked(p)
+		s.answeredLocked(p, p.known)
 	}
 	return false
 }

@@ -86,9 +86,10 @@ func (s *session) leave(l *lane, number int) {
 	s.leaveLocked(l, number)
 }
 
-// answeredLocked gives back the place of a message that was.
-func (s *session) answeredLocked(p *pending) {
-	if at := p.lane.places[p.number-p.lane.first]; at.since.After(at.answered) {
+// answeredLocked gives back the place of a message that was. A channel that closed
+// tells nothing of the queues that its messages were for.
+func (s *session) answeredLocked(p *pending, v verdict) {
+	if at := p.lane.places[p.number-p.lane.first]; v != channelClosed && at.since.After(at.answered) {
 		at.answered = at.since
 	}
 	s.leaveLocked(p.lane, p.number)

@@ -138,7 +138,7 @@ func (s *session) finish(p *pending) verdict {
 	v := p.settle()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.answeredLocked(p)
+	s.answeredLocked(p, v)
 	return v
 }
 

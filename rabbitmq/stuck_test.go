@@ -1,6 +1,7 @@
 package rabbitmq_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/oxbow-jobs/oxbow/internal/brokertest"
 	"github.com/oxbow-jobs/oxbow/internal/faultproxy"
+	"github.com/oxbow-jobs/oxbow/internal/outcome"
 	"github.com/oxbow-jobs/oxbow/rabbitmq"
 )
 
@@ -107,6 +109,41 @@ func testQueueOfALateExchangeStuck(t *testing.T, broker *brokertest.Broker) {
 	f.end()
 	f.requireAll(t, late.drain(t), 1) // one is sent again, to see whether it is the queue
 	require.Equal(t, 2, proxy.Accepted())
+}
+
+// A channel that closes has answered for no queue: what is stuck in others is not
+// behind it.
+func testStuckQueueAndAClosedChannel(t *testing.T, broker *brokertest.Broker) {
+	b, other := setupOn(t, broker.URL()), setupOn(t, broker.URL())
+	p := b.publisher(t, func(c *rabbitmq.Config) {
+		c.URL, c.ConfirmTimeout, c.Channels = broker.URL()+"?channel_max=4", 500*time.Millisecond, 2 // none for a stuck pair
+		c.Routes = map[string]rabbitmq.Route{"large": {Exchange: other.exchange}}
+	})
+	const events = 20
+	toQueue(t, broker, b.queue, "suspend")
+	var floods []*flood
+	for i := range 2 { // the second are newer, and in both channels
+		floods = append(floods, startFlood(t, p, events, events))
+		require.Eventually(t, func() bool { return p.InFlight() >= (i+1)*events }, patience, time.Millisecond)
+	}
+	waited := func(times int64) {
+		for _, f := range floods {
+			until := f.unknown.Load() + times*events
+			require.Eventually(t, func() bool { return f.unknown.Load() >= until }, patience, time.Millisecond)
+		}
+	}
+	waited(6)
+	large := newEvent("large")
+	large.Payload = json.RawMessage(`"` + strings.Repeat("a", 2<<20) + `"`)
+	requireFinal(t, p.Publish(t.Context(), large, 1), outcome.TooLarge)
+	waited(6)
+	toQueue(t, broker, b.queue, "resume")
+	both := &flood{}
+	for _, f := range floods {
+		f.end()
+		both.ids = append(both.ids, f.ids...)
+	}
+	both.requireAll(t, b.drain(t), events+4) // those of the channel that closed, and the newest
 }
 
 func toQueue(t *testing.T, broker *brokertest.Broker, queue, do string) {
