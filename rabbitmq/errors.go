@@ -3,6 +3,7 @@ package rabbitmq
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
@@ -54,7 +55,15 @@ func (e *uncounted) Is(target error) bool { return target == outbox.ErrUnknownOu
 const forced = amqp.ConnectionForced
 
 // blames reports whether the broker's reply can be about a message that was sent.
-func blames(err *amqp.Error) bool { return err != nil && err.Server && err.Code != forced }
+func blames(err *amqp.Error) bool {
+	return err != nil && err.Server && err.Code != forced && !limitsChannels(err)
+}
+
+// limitsChannels reports whether the broker closed the connection because the user,
+// or all users of the node, may open no more channels.
+func limitsChannels(err *amqp.Error) bool {
+	return err != nil && err.Code == amqp.NotAllowed && strings.Contains(err.Reason, "number of channels opened")
+}
 
 // reply is the broker's reply without the library's words around it.
 func reply(err *amqp.Error) string {

@@ -43,6 +43,7 @@ func TestBrokerFaults(t *testing.T) {
 		{"StuckQuorumQueue", testStuckQuorumQueue},
 		{"StuckQueueAndFewChannels", testStuckQueueAndFewChannels},
 		{"StuckQueueAndAClosedChannel", testStuckQueueAndAClosedChannel},
+		{"StuckQueueAndAUsersLimit", testStuckQueueAndAUsersLimit},
 		{"RestartUnderLoad", testRestartUnderLoad},
 		{"BrokerKilledAndAway", testBrokerKilledAndAway},
 	} {

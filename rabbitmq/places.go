@@ -13,6 +13,7 @@ const (
 	// spareChannels of those that the broker allows are for its answers to
 	// questions.
 	spareChannels = 2
+	leastChannels = spareChannels + 1
 
 	// slowAfter is for how long an answer may be due before its target counts as
 	// slow.
@@ -182,7 +183,16 @@ func (s *session) patience(to target) time.Duration {
 
 // moreLanes is how many lanes there may be beyond the usual ones.
 func (s *session) moreLanes() int {
-	return min(mostMoreLanes, int(s.conn.Config.ChannelMax)-s.channels-spareChannels)
+	return min(mostMoreLanes, s.allowed-s.channels-spareChannels)
+}
+
+// learnLimit is how many channels may be opened, as seen from one too many: its
+// user has a limit, over all connections, that the broker tells only by closing
+// the connection.
+func (s *session) learnLimit() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return max(leastChannels, s.most)
 }
 
 // mostSingle is how many of them may be of single targets; the others make up for
@@ -254,6 +264,7 @@ func (s *session) add(l *lane, only *target) {
 		}
 	}
 	s.lanes = append(s.lanes, l)
+	s.most = max(s.most, len(s.lanes))
 	s.signalLocked()
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -24,14 +25,15 @@ type Publisher struct {
 	log    *slog.Logger
 	meter  *meter
 
-	sizeLimit  atomic.Int64 // the configured one, or the broker's once it is known
-	frameLimit atomic.Int64 // the largest frame that the broker takes, or that is asked of it
-	session    atomic.Pointer[session]
-	available  atomic.Pointer[availability]
-	quarantine *quarantine
-	recheck    chan struct{}         // holds one signal: Config.Exchange takes nothing
-	closedTo   atomic.Pointer[error] // why, until it was looked into
-	refused    atomic.Bool           // the user may not write to Config.Exchange, for all that is known
+	sizeLimit    atomic.Int64 // the configured one, or the broker's once it is known
+	frameLimit   atomic.Int64 // the largest frame that the broker takes, or that is asked of it
+	session      atomic.Pointer[session]
+	channelLimit int // of a connection, as far as it is known; used by run
+	available    atomic.Pointer[availability]
+	quarantine   *quarantine
+	recheck      chan struct{}         // holds one signal: Config.Exchange takes nothing
+	closedTo     atomic.Pointer[error] // why, until it was looked into
+	refused      atomic.Bool           // the user may not write to Config.Exchange, for all that is known
 
 	mu      sync.Mutex
 	started bool
@@ -60,7 +62,7 @@ func NewPublisher(cfg *Config) (*Publisher, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Publisher{config: config, log: config.Logger, recheck: make(chan struct{}, 1), done: make(chan struct{})}
+	p := &Publisher{config: config, log: config.Logger, recheck: make(chan struct{}, 1), done: make(chan struct{}), channelLimit: math.MaxInt}
 	if p.routes, err = config.routes(); err != nil {
 		return nil, err
 	}

@@ -37,7 +37,7 @@ func (p *Publisher) connected(ctx context.Context) {
 	}
 	p.meter.connects.Add(ctx, 1)
 	p.frameLimit.Store(int64(conn.Config.FrameSize))
-	s := newSession(conn, &p.config)
+	s := newSession(conn, &p.config, min(int(conn.Config.ChannelMax), p.channelLimit))
 	defer func() {
 		p.session.Store(nil)
 		s.end()
@@ -51,6 +51,9 @@ func (p *Publisher) connected(ctx context.Context) {
 	}
 	if lost, is := lossOf(conn); is {
 		err = fmt.Errorf("the connection was lost: %s", reply(lost))
+		if limitsChannels(lost) {
+			p.channelLimit = s.learnLimit()
+		}
 	}
 	p.lost(ctx, p.named(err)) // before the rest is cleared away
 }
@@ -87,10 +90,10 @@ func lossOf(conn *connection) (*amqp.Error, bool) {
 // waits here, on this one connection.
 func (p *Publisher) prepare(ctx context.Context, s *session) error {
 	if s.channels < 1 {
-		return fmt.Errorf("the broker allows %d channels (channel_max) and the relay needs %d", s.conn.Config.ChannelMax, 1+spareChannels)
+		return fmt.Errorf("the broker allows %d channels (channel_max) and the relay needs %d", s.allowed, leastChannels)
 	}
 	if s.channels < p.config.Channels {
-		p.log.Warn("the broker allows fewer channels than are configured", "used", s.channels, "configured", p.config.Channels, "channel_max", s.conn.Config.ChannelMax)
+		p.log.Warn("the broker allows fewer channels than are configured", "used", s.channels, "configured", p.config.Channels, "allowed", s.allowed)
 	}
 	if err := p.fill(ctx, s); err != nil {
 		return err

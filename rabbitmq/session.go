@@ -15,10 +15,12 @@ import (
 type session struct {
 	conn     *connection
 	config   *Config
-	channels int // Config.Channels, or fewer where the broker allows no more
+	allowed  int // how many channels the broker allows, as far as is known
+	channels int // Config.Channels, or fewer where it allows no more
 
 	mu      sync.Mutex
 	lanes   []*lane
+	most    int              // how many lanes there were at most
 	slow    map[target]*lane // the lanes of targets whose answers are slow to come; nil if it is missing
 	traffic map[target]*traffic
 	changed chan struct{} // closed and replaced when room or a lane comes free
@@ -51,9 +53,9 @@ var (
 	errSlow    = errors.New("no confirm before the deadline")
 )
 
-func newSession(conn *connection, config *Config) *session {
+func newSession(conn *connection, config *Config, allowed int) *session {
 	return &session{
-		conn: conn, config: config, channels: min(config.Channels, int(conn.Config.ChannelMax)-spareChannels),
+		conn: conn, config: config, allowed: allowed, channels: min(config.Channels, allowed-spareChannels),
 		slow: make(map[target]*lane), traffic: make(map[target]*traffic), orphans: make(map[string][]*pending),
 		alarms: conn.NotifyBlocked(make(chan amqp.Blocking, 16)), changed: make(chan struct{}), released: make(chan struct{}), missing: make(chan struct{}, 1),
 	}

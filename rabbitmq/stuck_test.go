@@ -146,6 +146,25 @@ func testStuckQueueAndAClosedChannel(t *testing.T, broker *brokertest.Broker) {
 	both.requireAll(t, b.drain(t), events+4) // those of the channel that closed, and the newest
 }
 
+// A user's limit of channels, over all connections, is met only by one too many,
+// which closes the connection. That is not to happen again and again.
+func testStuckQueueAndAUsersLimit(t *testing.T, broker *brokertest.Broker) {
+	b := setupOn(t, broker.URL())
+	ctl(t, broker, "set_user_limits", "guest", `{"max-channels": 7}`)
+	defer ctl(t, broker, "clear_user_limits", "guest", "max-channels")
+	proxy, url := faultproxy.StartURL(t, broker.URL())
+	p := b.publisher(t, func(c *rabbitmq.Config) { c.URL, c.ConfirmTimeout = url, 500*time.Millisecond })
+	toQueue(t, broker, b.queue, "suspend")
+	const events = 50
+	f := startFlood(t, p, events, events)
+	require.Eventually(t, func() bool { return proxy.Accepted() > 1 }, patience, time.Millisecond, "the limit is met")
+	require.Eventually(t, func() bool { return f.unknown.Load() >= events*15 }, patience, time.Millisecond)
+	toQueue(t, broker, b.queue, "resume")
+	f.end()
+	f.requireAll(t, b.drain(t), 3*events) // one of each, and more where the limit is met while channels of before count
+	require.LessOrEqual(t, proxy.Accepted(), 5)
+}
+
 func toQueue(t *testing.T, broker *brokertest.Broker, queue, do string) {
 	ctl(t, broker, "eval", `{ok, Q} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"/">>, queue, <<"`+queue+`">>)),
 		sys:`+do+`(case amqqueue:get_pid(Q) of {Name, _} -> Name; Pid -> Pid end).`)
