@@ -40,6 +40,7 @@ func TestBrokerFaults(t *testing.T) {
 		{"QueueStuckTwice", testQueueStuckTwice},
 		{"QueueOfManyKeysStuck", testQueueOfManyKeysStuck},
 		{"QueueOfALateExchangeStuck", testQueueOfALateExchangeStuck},
+		{"StuckQueueOfALoneMessageAndAClosedConnection", testStuckQueueOfALoneMessageAndAClosedConnection},
 		{"StuckQuorumQueue", testStuckQuorumQueue},
 		{"StuckQueueAndFewChannels", testStuckQueueAndFewChannels},
 		{"StuckQueueAndAClosedChannel", testStuckQueueAndAClosedChannel},

@@ -16,8 +16,8 @@ import (
 )
 
 // quarantine sends messages one at a time on a connection of its own. When the
-// broker closes a channel it does not say for which message; whatever closes here
-// was the one message that was on the way.
+// broker closes a channel it does not say for which message; whatever channel closes
+// here had one message on the way.
 type quarantine struct {
 	publisher *Publisher
 	turn      chan struct{} // held by the one message
@@ -132,8 +132,8 @@ type answer struct {
 	err     error // there is no verdict
 }
 
-// alone sends the only message on the connection, but for some that did no harm, and
-// waits for its answer.
+// alone sends the only message on the connection, but for some that did no harm so
+// far, and waits for its answer.
 func (q *quarantine) alone(ctx context.Context, m *message) answer {
 	p := q.publisher
 	ctx, cancel := context.WithTimeoutCause(ctx, p.config.ConfirmTimeout, errSlow)
@@ -143,6 +143,7 @@ func (q *quarantine) alone(ctx context.Context, m *message) answer {
 		return answer{err: &uncounted{"not sent again", err}}
 	}
 	q.used = time.Now()
+	others := slices.ContainsFunc(q.lent, func(p *pending) bool { return !p.answered() })
 	sent, err := l.send(m, 0)
 	if err != nil {
 		q.close()
@@ -156,7 +157,7 @@ func (q *quarantine) alone(ctx context.Context, m *message) answer {
 		return answer{err: &uncounted{"the answer did not come", context.Cause(ctx)}}
 	}
 	v := sent.settle()
-	if v == channelClosed && !blames(l.reason) {
+	if v == channelClosed && (!blames(l.reason) || others && q.conn.IsClosed()) { // one of them may be to blame
 		p.meter.count(m.exchange, "unknown")
 		return answer{err: &uncounted{"the connection was lost", errors.New(reply(l.reason))}}
 	}

@@ -1,6 +1,7 @@
 package rabbitmq_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"github.com/oxbow-jobs/oxbow/internal/brokertest"
 	"github.com/oxbow-jobs/oxbow/internal/faultproxy"
 	"github.com/oxbow-jobs/oxbow/internal/outcome"
+	"github.com/oxbow-jobs/oxbow/outbox"
 	"github.com/oxbow-jobs/oxbow/rabbitmq"
 )
 
@@ -163,6 +165,40 @@ func testStuckQueueAndAUsersLimit(t *testing.T, broker *brokertest.Broker) {
 	f.end()
 	f.requireAll(t, b.drain(t), 3*events) // one of each, and more where the limit is met while channels of before count
 	require.LessOrEqual(t, proxy.Accepted(), 5)
+}
+
+// What is waited for on the connection of messages that are sent alone may be what
+// the broker closes it for, too.
+func testStuckQueueOfALoneMessageAndAClosedConnection(t *testing.T, broker *brokertest.Broker) {
+	b, one, two := setupOn(t, broker.URL()), setupOn(t, broker.URL()), setupOn(t, broker.URL())
+	for _, late := range []*testBundle{one, two} {
+		require.NoError(t, b.channel.ExchangeDelete(late.exchange, false, false))
+	}
+	p := b.publisher(t, func(c *rabbitmq.Config) {
+		c.Routes = map[string]rabbitmq.Route{"one": {Exchange: one.exchange}, "two": {Exchange: two.exchange}}
+	})
+	for _, late := range []*testBundle{one, two} {
+		toQueue(t, broker, late.queue, "suspend")
+		require.NoError(t, b.channel.ExchangeDeclare(late.exchange, "topic", true, false, false, false, nil))
+		require.NoError(t, b.channel.QueueBind(late.queue, "#", late.exchange, false, nil))
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	first, second := newEvent("one"), newEvent("two")
+	require.ErrorIs(t, p.Publish(ctx, first, 1), outbox.ErrUnknownOutcome)
+	require.Equal(t, 1, p.InFlight(), "it is waited for")
+	done := make(chan error, 1)
+	go func() { done <- p.Publish(t.Context(), second, 1) }()
+	ctl(t, broker, "eval", `[exit(Channel, killed) || Connection <- rabbit_networking:connections(),
+		[{client_properties, Properties}] <- [rabbit_networking:connection_info(Connection, [client_properties])],
+		{<<"connection_name">>, longstr, <<"oxbow quarantine">>} <- Properties,
+		Channel <- rabbit_channel:list(), rabbit_channel:info(Channel, [connection, number]) =:= [{connection, Connection}, {number, 1}]].`)
+	require.ErrorIs(t, <-done, outbox.ErrUnknownOutcome)
+	for event, late := range map[*outbox.Envelope]*testBundle{first: one, second: two} {
+		toQueue(t, broker, late.queue, "resume")
+		require.NoError(t, p.Publish(t.Context(), event, 1))
+		require.NotZero(t, late.drain(t)[event.ID.String()])
+	}
 }
 
 func toQueue(t *testing.T, broker *brokertest.Broker, queue, do string) {
