@@ -135,3 +135,15 @@ func (p *Publisher) LoseLane(resume func()) {
 		runtime.Gosched()
 	}
 }
+
+// NewestAfterALoss is whether a target's message that waits for its answer is its
+// newest again, once the copy that was sent after it is lost with its channel.
+func NewestAfterALoss() bool {
+	s := &session{traffic: make(map[target]*traffic), changed: make(chan struct{})}
+	to, waits, lost := target{"x", "y"}, &lane{window: 1}, &lane{window: 1}
+	s.lanes = []*lane{waits, lost}
+	s.enterLocked(waits, to)
+	number := s.enterLocked(lost, to)
+	s.answeredLocked(&pending{lane: lost, number: number}, channelClosed)
+	return s.trafficLocked(to).sent.Equal(waits.places[0].since)
+}

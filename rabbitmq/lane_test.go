@@ -58,3 +58,10 @@ func TestChannelsAreMadeUpForOnce(t *testing.T) {
 	after, _ := p.Lanes()
 	require.Equal(t, before, after)
 }
+
+// Else no message of the target would be the one that is sent again to see whether
+// the target is to blame.
+func TestACopyThatIsLostIsNoNewestMessage(t *testing.T) {
+	t.Parallel()
+	require.True(t, rabbitmq.NewestAfterALoss())
+}

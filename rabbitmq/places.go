@@ -88,12 +88,30 @@ func (s *session) leave(l *lane, number int) {
 }
 
 // answeredLocked gives back the place of a message that was. A channel that closed
-// tells nothing of the queues that its messages were for.
+// tells nothing of the queues that its messages were for: the target's newest
+// message is another then.
 func (s *session) answeredLocked(p *pending, v verdict) {
-	if at := p.lane.places[p.number-p.lane.first]; v != channelClosed && at.since.After(at.answered) {
+	at := p.lane.places[p.number-p.lane.first]
+	s.leaveLocked(p.lane, p.number)
+	switch {
+	case v == channelClosed && !at.sent.After(at.since):
+		at.sent = s.newestLocked(at.traffic)
+	case v != channelClosed && at.since.After(at.answered):
 		at.answered = at.since
 	}
-	s.leaveLocked(p.lane, p.number)
+}
+
+// newestLocked is when the newest of a target's messages was sent that wait for
+// their answers.
+func (s *session) newestLocked(of *traffic) (newest time.Time) {
+	for _, l := range s.lanes {
+		for _, at := range l.places {
+			if at.traffic == of && at.since.After(newest) {
+				newest = at.since
+			}
+		}
+	}
+	return newest
 }
 
 func (s *session) leaveLocked(l *lane, number int) {
