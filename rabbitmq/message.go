@@ -68,7 +68,8 @@ func (p *Publisher) compose(env *outbox.Envelope, claimVersion int64) (*message,
 }
 
 // headerFrame is how many bytes the frame of the message's properties has at most:
-// it may do without some. One that is too large makes the broker close the connection, for all messages.
+// it may do without some. One that is too large makes the broker close the
+// connection, for all messages.
 func (m *message) headerFrame() int {
 	size := propertyFlags + 2 + 1 // with its end
 	for _, text := range [...]string{m.ContentType, m.CorrelationId, m.MessageId, m.Type} {
